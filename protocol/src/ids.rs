@@ -15,7 +15,9 @@ pub enum IdError {
         digits: usize,
     },
     /// A store key that is not `prefix:32hex`.
-    #[error("store key: expected PREFIX:32 lower-case hex digits, with a prefix of 1 to 63 characters from [a-z0-9._-]")]
+    #[error(
+        "store key: expected PREFIX:32 lower-case hex digits, with a prefix of 1 to 63 characters from [a-z0-9._-]"
+    )]
     StoreKey,
     /// A fingerprint scheme that is not 1 to 32 characters from `[a-z0-9-]`.
     #[error("fingerprint scheme: expected 1 to 32 characters from [a-z0-9-]")]
@@ -236,9 +238,19 @@ mod tests {
     fn store_key_needs_a_prefix_and_32_lower_case_hex_digits() {
         let digest = "0123456789abcdef0123456789abcdef";
         assert!(StoreKey::parse(&format!("prod:{digest}")).is_ok());
-        for bad in ["", ":", "prod", "prod:", &format!(":{digest}"), &format!("PROD:{digest}"),
-            &format!("prod:{}", digest.to_uppercase()), &format!("prod:{digest}0"), &format!("a:b:{digest}"),
-            &format!("{}:{digest}", "p".repeat(64)), &format!("pr od:{digest}")] {
+        for bad in [
+            "",
+            ":",
+            "prod",
+            "prod:",
+            &format!(":{digest}"),
+            &format!("PROD:{digest}"),
+            &format!("prod:{}", digest.to_uppercase()),
+            &format!("prod:{digest}0"),
+            &format!("a:b:{digest}"),
+            &format!("{}:{digest}", "p".repeat(64)),
+            &format!("pr od:{digest}"),
+        ] {
             assert_eq!(StoreKey::parse(bad), Err(IdError::StoreKey), "{bad}");
         }
     }

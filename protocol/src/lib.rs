@@ -15,7 +15,7 @@ pub mod ids;
 
 pub use answer::{AnswerDecodeError, StoredAnswer};
 pub use frame::{FrameError, decode, encode};
-pub use ids::{ClaimToken, Fence, Fingerprint, IdError, ScopeDigest, Scheme, StoreId, StoreKey};
+pub use ids::{ClaimToken, Fence, Fingerprint, IdError, Scheme, ScopeDigest, StoreId, StoreKey};
 
 /// The protocol version that this code speaks; every message carries its writer's version.
 pub const PROTOCOL_VERSION: u16 = 1;
