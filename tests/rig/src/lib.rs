@@ -1,0 +1,12 @@
+//! The rig: starts the real parts around Fencepost and takes them down again.
+//!
+//! Used by tests, by `make demo` and by `make up`. Promises of every part:
+//! - ports come from the OS, files live in a temporary folder of their own;
+//! - children die with this process, whatever kills it ([`process`]), and their folders are removed
+//!   after them ([`scratch`]);
+//! - every wait is bounded, and a failure says what the part last wrote.
+
+pub mod postgres;
+pub mod process;
+pub mod scratch;
+pub mod tools;
