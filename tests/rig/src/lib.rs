@@ -6,7 +6,12 @@
 //!   after them ([`scratch`]);
 //! - every wait is bounded, and a failure says what the part last wrote.
 
+pub mod client;
 pub mod postgres;
 pub mod process;
+pub mod raw;
+mod runtime;
 pub mod scratch;
+pub mod token;
 pub mod tools;
+pub mod upstream;
