@@ -1,1 +1,19 @@
-//! Placeholder.
+//! Every decision of the filter, free of any host: no proxy-wasm, clock, randomness or I/O.
+//!
+//! What a request and a host say comes in as plain values or through [`facts::Facts`]; what is to
+//! be done goes out as plain values. Nothing here may panic on any input, because a panic in the
+//! proxy ends every stream of that worker: indexing is denied by lint, recursion is bounded, and
+//! every parser is tested with arbitrary bytes.
+#![deny(clippy::indexing_slicing)]
+
+pub mod capture;
+pub mod digest;
+pub mod downstream;
+pub mod facts;
+pub mod fingerprint;
+pub mod host_value;
+pub mod key;
+pub mod policy;
+pub mod problem;
+pub mod scope;
+pub mod store_key;

@@ -1,0 +1,140 @@
+//! A configuration that is refused: where, what was found, and what would be right.
+
+use serde_json::Value;
+use serde_path_to_error::{Path, Segment};
+
+/// Why a configuration is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: found {found}, expected {expected}")]
+pub struct ConfigError {
+    /// Path of the field, such as `policies.payments.wait`.
+    pub path: String,
+    /// What stands there; never the value of a field that looks like a secret.
+    pub found: String,
+    /// What would be right.
+    pub expected: String,
+}
+
+/// Most characters of a value that an error repeats.
+const FOUND_LEN_MAX: usize = 60;
+
+/// Field names of later versions.
+const NOT_BUILT: [&str; 8] =
+    ["fail_open", "template", "templates", "grant", "grants", "quota", "previous", "body_ttl"];
+
+const SECRETS: [&str; 8] =
+    ["token", "secret", "password", "authorization", "credential", "bearer", "api_key", "private_key"];
+
+impl ConfigError {
+    /// An error at a path.
+    pub fn new(path: impl Into<String>, found: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self { path: path.into(), found: found.into(), expected: expected.into() }
+    }
+
+    /// A setting that has a meaning, but not in this version.
+    pub fn not_available(path: impl Into<String>, found: impl Into<String>) -> Self {
+        Self::new(path, found, "a setting that exists: this one is not available in this version")
+    }
+
+    /// From an error of serde, with the value that stands at its path.
+    pub(super) fn from_serde(error: serde_path_to_error::Error<serde_json::Error>, document: &Value) -> Self {
+        let path = error.path().clone();
+        let message = error.inner().to_string();
+        let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+        let at = path_text(&path);
+        if let Some(field) = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next()) {
+            return Self::unknown_field(&at, field, &message);
+        }
+        if let Some(field) = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
+            let at = if at == "configuration" { field.to_owned() } else { format!("{at}.{field}") };
+            return Self::new(at, "nothing", "a value: the field is required");
+        }
+        let expected = message.split_once(", expected ").map_or(message.as_str(), |(_, expected)| expected);
+        Self::new(at, found(value_at(document, &path)), expected)
+    }
+
+    fn unknown_field(at: &str, field: &str, message: &str) -> Self {
+        // The path ends in the field where serde knows it; it is made so where it does not.
+        let ends = at == field || at.strip_suffix(field).is_some_and(|rest| rest.ends_with('.'));
+        let path = match at {
+            "configuration" => field.to_owned(),
+            _ if ends => at.to_owned(),
+            _ => format!("{at}.{field}"),
+        };
+        let lower = field.to_ascii_lowercase();
+        if SECRETS.iter().any(|word| lower.contains(word)) {
+            return Self::new(
+                path,
+                "a field that looks like a secret",
+                "no secret here: the filter holds none, the store cluster adds credentials \
+                 (credential_injector with SDS, or a client certificate)",
+            );
+        }
+        if NOT_BUILT.contains(&lower.as_str()) {
+            return Self::not_available(path, "a field of a later version");
+        }
+        let expected = message.split_once(", expected ").map_or("no field here", |(_, expected)| expected);
+        Self::new(path, "an unknown field", expected)
+    }
+}
+
+/// A value as an error shows it.
+pub(super) fn found(value: Option<&Value>) -> String {
+    let Some(value) = value else { return "nothing".to_owned() };
+    let text = value.to_string();
+    if text.chars().count() <= FOUND_LEN_MAX {
+        return text;
+    }
+    text.chars().take(FOUND_LEN_MAX).chain("...".chars()).collect()
+}
+
+fn path_text(path: &Path) -> String {
+    let text = path.to_string();
+    if text == "." || text.is_empty() { "configuration".to_owned() } else { text }
+}
+
+fn value_at<'a>(document: &'a Value, path: &Path) -> Option<&'a Value> {
+    let mut value = document;
+    for segment in path.iter() {
+        value = match segment {
+            Segment::Seq { index } => value.get(index)?,
+            Segment::Map { key } | Segment::Enum { variant: key } => match value.get(key) {
+                Some(inner) => inner,
+                // A unit variant stands for itself.
+                None if value.is_string() => value,
+                None => return None,
+            },
+            Segment::Unknown => value,
+        };
+    }
+    Some(value)
+}
+
+/// Finds a null: it is neither a value nor the absence of one.
+pub(super) fn reject_nulls(value: &Value, path: &mut String) -> Result<(), ConfigError> {
+    let len = path.len();
+    match value {
+        Value::Null => {
+            return Err(ConfigError::new(path.clone(), "null", "a value, or no such field"));
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                path.push_str(&format!("[{index}]"));
+                reject_nulls(item, path)?;
+                path.truncate(len);
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                if len > 0 {
+                    path.push('.');
+                }
+                path.push_str(name);
+                reject_nulls(member, path)?;
+                path.truncate(len);
+            }
+        }
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,417 @@
+//! From the configuration as written to policies: defaults, limits, impossible combinations.
+
+use super::error::{found, reject_nulls};
+use super::layer::{
+    ConcurrencyLayer, Document, DownstreamLayer, ExecutionLayer, FormLayer, KeyFormatLayer, KeyLayer,
+    MarkersLayer, ModeLayer, OversizedLayer, PolicyLayer, ResponseLayer, RetriesLayer, StatusLayer,
+    StatusWord, StoreLayer, UnmarkedLayer,
+};
+use super::quantity::{Bytes, Millis};
+use super::{
+    Concurrency, Config, ConfigError, Execution, HeaderRules, KeyPolicy, Markers, Mode, OnLost, Oversized,
+    Policy, ResponsePolicy, Retries, StatusRule, StoreConfig, UnmarkedRoutes, identity,
+};
+use crate::capture::is_token;
+use crate::downstream::{DownstreamForm, DownstreamKey, HEX_DIGITS_MAX, HEX_DIGITS_MIN, provider};
+use crate::key::KeyFormat;
+use core::ops::RangeInclusive;
+use fencepost_protocol::StoreKey;
+use fencepost_protocol::claims::{CLAIM_TTL_MS, TTL_MS_MAX};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Longest time that a request may wait for another one: clients give up before.
+const WAIT_MS_MAX: u32 = 60_000;
+/// Longest timeout of a call to the store.
+const STORE_TIMEOUT_MS_MAX: u32 = 60_000;
+/// Longest run: a day.
+const MAX_RUN_MS_MAX: u32 = 86_400_000;
+/// Largest body that is buffered or kept: each one is held in the proxy's memory.
+const BODY_MAX: u64 = 16 << 20;
+/// Longest key.
+const KEY_LENGTH_MAX: u64 = 1_024;
+/// Whether this version can call the upstream itself.
+const DETACHED_AVAILABLE: bool = false;
+/// Longest name of a policy, namespace, cluster or the like.
+const NAME_LEN_MAX: usize = 255;
+
+/// Where an error is: the path so far.
+pub(super) struct At<'a>(pub &'a str);
+
+impl At<'_> {
+    pub(super) fn error(
+        &self,
+        field: &str,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> ConfigError {
+        let path = if self.0.is_empty() { field.to_owned() } else { format!("{}.{field}", self.0) };
+        ConfigError::new(path, found, expected)
+    }
+
+    fn millis(
+        &self,
+        field: &str,
+        value: Option<Millis>,
+        default: u32,
+        range: RangeInclusive<u32>,
+    ) -> Result<u32, ConfigError> {
+        let Some(Millis(ms)) = value else { return Ok(default) };
+        u32::try_from(ms).ok().filter(|ms| range.contains(ms)).ok_or_else(|| {
+            self.error(field, format!("{ms} ms"), format!("{} ms to {} ms", range.start(), range.end()))
+        })
+    }
+
+    fn ttl(&self, field: &str, value: Option<Millis>, default: u64) -> Result<u64, ConfigError> {
+        let ms = value.map_or(default, |Millis(ms)| ms);
+        if ms <= TTL_MS_MAX { Ok(ms) } else { Err(self.error(field, format!("{ms} ms"), "at most 400d")) }
+    }
+
+    fn size(&self, field: &str, value: Option<Bytes>) -> Result<usize, ConfigError> {
+        let size = value.map_or(512 << 10, |Bytes(bytes)| bytes);
+        let fits = usize::try_from(size).ok().filter(|_| size <= BODY_MAX);
+        fits.ok_or_else(|| self.error(field, format!("{size} bytes"), "at most 16MiB"))
+    }
+
+    /// Not empty, not too long, no control characters.
+    pub(super) fn name(&self, field: &str, text: &str) -> Result<String, ConfigError> {
+        let fits =
+            !text.trim().is_empty() && text.len() <= NAME_LEN_MAX && !text.chars().any(char::is_control);
+        let expected = "1 to 255 characters, none of them a control character";
+        if fits { Ok(text.to_owned()) } else { Err(self.error(field, found(Some(&text.into())), expected)) }
+    }
+
+    /// A header name, made lower case. Names that the proxy or the filter itself uses are refused.
+    pub(super) fn header(&self, field: &str, name: &str) -> Result<String, ConfigError> {
+        let lower = name.to_ascii_lowercase();
+        if !is_token(lower.as_bytes()) || lower.len() > NAME_LEN_MAX {
+            return Err(self.error(field, found(Some(&name.into())), "a header name"));
+        }
+        let taken = ["x-envoy-", "x-fencepost-"].iter().any(|prefix| lower.starts_with(prefix))
+            || ["host", "content-length", "transfer-encoding", "connection"].contains(&lower.as_str());
+        if taken {
+            return Err(self.error(
+                field,
+                found(Some(&name.into())),
+                "a header that the proxy does not use itself",
+            ));
+        }
+        Ok(lower)
+    }
+
+    pub(super) fn headers(
+        &self,
+        field: &str,
+        names: Option<Vec<String>>,
+    ) -> Result<Vec<String>, ConfigError> {
+        let names = names.unwrap_or_default();
+        names.iter().enumerate().map(|(i, name)| self.header(&format!("{field}[{i}]"), name)).collect()
+    }
+
+    fn names(&self, field: &str, names: Option<Vec<String>>) -> Result<Vec<String>, ConfigError> {
+        let names = names.unwrap_or_default();
+        names.iter().enumerate().map(|(i, name)| self.name(&format!("{field}[{i}]"), name)).collect()
+    }
+}
+
+/// Reads and checks a whole configuration.
+pub(super) fn parse(text: &[u8]) -> Result<Config, ConfigError> {
+    let value: Value = serde_json::from_slice(text)
+        .map_err(|error| ConfigError::new("configuration", format!("no JSON: {error}"), "a JSON object"))?;
+    reject_nulls(&value, &mut String::new())?;
+    if !value.is_object() {
+        return Err(ConfigError::new("configuration", found(Some(&value)), "a JSON object"));
+    }
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let document: Document = serde_path_to_error::deserialize(&mut reader)
+        .map_err(|error| ConfigError::from_serde(error, &value))?;
+
+    let top = At("");
+    StoreKey::check_prefix(&document.key_prefix).map_err(|_| {
+        top.error("key_prefix", found(value.get("key_prefix")), "1 to 63 characters from [a-z0-9._-]")
+    })?;
+    if document.defaults.namespace.is_some() {
+        return Err(At("defaults").error("namespace", "a namespace for all policies", "one in each policy"));
+    }
+    let mut policies = BTreeMap::new();
+    for (name, layer) in document.policies.0 {
+        let path = format!("policies.{name}");
+        At("policies").name(&name, &name)?;
+        policies.insert(name.clone(), policy(&At(&path), name, layer, &document.defaults)?);
+    }
+    let unmarked_routes = unmarked(document.unmarked_routes, document.unmarked_policy, &policies)?;
+    let store = store(document.store)?;
+    Ok(Config { store, key_prefix: document.key_prefix, unmarked_routes, policies })
+}
+
+fn store(layer: StoreLayer) -> Result<StoreConfig, ConfigError> {
+    let at = At("store");
+    Ok(StoreConfig {
+        decide_cluster: at.name("decide_cluster", &layer.decide_cluster)?,
+        claim_cluster: at.name("claim_cluster", &layer.claim_cluster)?,
+        timeout_ms: at.millis("timeout", layer.timeout, 2_000, 1..=STORE_TIMEOUT_MS_MAX)?,
+        authority: layer.authority.map(|name| at.name("authority", &name)).transpose()?,
+    })
+}
+
+fn unmarked(
+    layer: UnmarkedLayer,
+    policy: Option<String>,
+    policies: &BTreeMap<String, Policy>,
+) -> Result<UnmarkedRoutes, ConfigError> {
+    let at = At("");
+    let known = |policy: Option<String>| {
+        let name = policy.ok_or_else(|| {
+            at.error("unmarked_policy", "nothing", "the name of the policy for routes that name none")
+        })?;
+        if policies.contains_key(&name) {
+            return Ok(name);
+        }
+        Err(at.error("unmarked_policy", found(Some(&name.as_str().into())), "the name of a policy"))
+    };
+    match layer {
+        UnmarkedLayer::Ignore if policy.is_some() => {
+            Err(at.error("unmarked_policy", "a name", "no such field while unmarked_routes is ignore"))
+        }
+        UnmarkedLayer::Ignore => Ok(UnmarkedRoutes::Ignore),
+        UnmarkedLayer::GuardWhenKeyPresent => {
+            Ok(UnmarkedRoutes::GuardWhenKeyPresent { policy: known(policy)? })
+        }
+        UnmarkedLayer::RequireKey => Ok(UnmarkedRoutes::RequireKey { policy: known(policy)? }),
+    }
+}
+
+fn policy(
+    at: &At<'_>,
+    name: String,
+    layer: PolicyLayer,
+    defaults: &PolicyLayer,
+) -> Result<Policy, ConfigError> {
+    // Scope and `anonymous` are one setting: the layer that has either decides.
+    let own = if layer.scope.is_some() || layer.anonymous.is_some() { &layer } else { defaults };
+    let scope = identity::scope(at, own.scope.clone(), own.anonymous)?;
+    let layer = layer.or(defaults);
+    let namespace = layer.namespace.as_deref().ok_or_else(|| {
+        at.error(
+            "namespace",
+            "nothing",
+            "a constant that keeps this policy's keys apart, even if it is renamed",
+        )
+    })?;
+    let mode = match layer.mode {
+        None | Some(ModeLayer::Enforce) => Mode::Enforce,
+        Some(ModeLayer::Off) => Mode::Off,
+        Some(ModeLayer::Observe) => {
+            return Err(ConfigError::not_available(format!("{}.mode", at.0), "\"observe\""));
+        }
+    };
+    let concurrency = match layer.concurrency {
+        None | Some(ConcurrencyLayer::Wait) => Concurrency::Wait,
+        Some(ConcurrencyLayer::Conflict) => Concurrency::Conflict,
+    };
+    Ok(Policy {
+        namespace: at.name("namespace", namespace)?,
+        mode,
+        methods: methods(at, layer.methods)?,
+        key: key(&At(&format!("{}.key", at.0)), layer.key)?,
+        scope,
+        max_body: At(&format!("{}.fingerprint", at.0)).size("max_body", layer.fingerprint.max_body)?,
+        fingerprint: identity::fingerprint(&At(&format!("{}.fingerprint", at.0)), layer.fingerprint)?,
+        concurrency,
+        wait_ms: at.millis("wait", layer.wait, 5_000, 1..=WAIT_MS_MAX)?,
+        claim_ttl_ms: at.millis("claim_ttl", layer.claim_ttl, 30_000, CLAIM_TTL_MS)?,
+        max_run_ms: at.millis("max_run", layer.max_run, 60_000, 1..=MAX_RUN_MS_MAX)?,
+        on_lost: layer.on_lost.unwrap_or(OnLost::Hold),
+        response: response(&At(&format!("{}.response", at.0)), layer.response)?,
+        execution: execution(&At(&format!("{}.execution", at.0)), layer.execution)?,
+        retries: match layer.retries {
+            None | Some(RetriesLayer::Suppress) => Retries::Suppress,
+            Some(RetriesLayer::Allow) => Retries::Allow,
+        },
+        downstream_keys: downstream_keys(at, layer.downstream_keys.unwrap_or_default())?,
+        require_metadata: at.names("require_metadata", layer.require_metadata)?,
+        name,
+    })
+}
+
+fn methods(at: &At<'_>, methods: Option<Vec<String>>) -> Result<Vec<String>, ConfigError> {
+    let Some(methods) = methods else { return Ok(["POST", "PUT", "PATCH"].map(str::to_owned).to_vec()) };
+    if methods.is_empty() {
+        return Err(at.error("methods", "[]", "at least one method (mode: off guards nothing)"));
+    }
+    for (i, method) in methods.iter().enumerate() {
+        let token = is_token(method.as_bytes()) && !method.bytes().any(|b| b.is_ascii_lowercase());
+        let guardable = !["CONNECT", "HEAD", "OPTIONS", "TRACE"].contains(&method.as_str());
+        if !token || !guardable {
+            let expected = "a method in upper case other than CONNECT, HEAD, OPTIONS and TRACE";
+            return Err(at.error(&format!("methods[{i}]"), found(Some(&method.as_str().into())), expected));
+        }
+    }
+    Ok(methods)
+}
+
+fn key(at: &At<'_>, layer: KeyLayer) -> Result<KeyPolicy, ConfigError> {
+    let mut names = vec![at.header("header", layer.header.as_deref().unwrap_or("idempotency-key"))?];
+    for (i, alias) in at.headers("aliases", layer.aliases)?.into_iter().enumerate() {
+        if names.contains(&alias) {
+            return Err(at.error(&format!("aliases[{i}]"), format!("{alias:?} again"), "each name once"));
+        }
+        names.push(alias);
+    }
+    let max_length = layer.max_length.map_or(255, |count| count.0);
+    Ok(KeyPolicy {
+        names,
+        required: layer.required.unwrap_or(true),
+        format: match layer.format {
+            None | Some(KeyFormatLayer::Lenient) => KeyFormat::Lenient,
+            Some(KeyFormatLayer::Structured) => KeyFormat::Structured,
+            Some(KeyFormatLayer::Plain) => KeyFormat::Plain,
+        },
+        max_length: usize::try_from(max_length)
+            .ok()
+            .filter(|_| (1..=KEY_LENGTH_MAX).contains(&max_length))
+            .ok_or_else(|| at.error("max_length", max_length.to_string(), "1 to 1024"))?,
+    })
+}
+
+fn response(at: &At<'_>, layer: ResponseLayer) -> Result<ResponsePolicy, ConfigError> {
+    let ttl_ms = at.ttl("ttl", layer.ttl, 24 * 3_600_000)?;
+    let mut policy = ResponsePolicy {
+        ttl_ms,
+        unknown_ttl_ms: at.ttl("unknown_ttl", layer.unknown_ttl, ttl_ms)?,
+        max_body: at.size("max_body", layer.max_body)?,
+        oversized: match layer.oversized {
+            None | Some(OversizedLayer::Gone) => Oversized::Gone,
+            Some(OversizedLayer::Rerun) => Oversized::Rerun,
+        },
+        headers: HeaderRules {
+            deny: patterns(at, "headers.deny", layer.headers.deny.unwrap_or_default())?,
+            allow: layer.headers.allow.map(|names| patterns(at, "headers.allow", names)).transpose()?,
+        },
+        markers: markers(&At(&format!("{}.markers", at.0)), layer.markers)?,
+        ..ResponsePolicy::default()
+    };
+    for (status, rule) in layer.statuses.0 {
+        let field = format!("statuses.{status}");
+        let rule = match rule {
+            StatusLayer::Word(StatusWord::Store) => StatusRule::Store { ttl_ms: None },
+            StatusLayer::Word(StatusWord::Release) => StatusRule::Release,
+            StatusLayer::Store(store) => {
+                StatusRule::Store { ttl_ms: Some(at.ttl(&field, Some(store.ttl), 0)?) }
+            }
+        };
+        match status.as_bytes() {
+            [class @ b'2'..=b'5', b'x', b'x'] => {
+                policy.classes.insert(u16::from(class.wrapping_sub(b'0')), rule);
+            }
+            [b'2'..=b'5', b'0'..=b'9', b'0'..=b'9'] => {
+                policy.statuses.insert(status.parse().unwrap_or_default(), rule);
+            }
+            _ => {
+                return Err(at.error(
+                    &field,
+                    format!("{status:?}"),
+                    "a status from 200 to 599, or a class such as 2xx",
+                ));
+            }
+        }
+    }
+    Ok(policy)
+}
+
+fn patterns(at: &At<'_>, field: &str, names: Vec<String>) -> Result<Vec<String>, ConfigError> {
+    let mut patterns = Vec::with_capacity(names.len());
+    for (i, name) in names.iter().enumerate() {
+        let lower = name.to_ascii_lowercase();
+        let stem = lower.strip_suffix('*').unwrap_or(&lower);
+        if !is_token(stem.as_bytes()) || stem.contains('*') {
+            let expected = "a header name, or the beginning of one with a * at its end";
+            return Err(at.error(&format!("{field}[{i}]"), found(Some(&name.as_str().into())), expected));
+        }
+        patterns.push(lower);
+    }
+    Ok(patterns)
+}
+
+fn markers(at: &At<'_>, layer: MarkersLayer) -> Result<Markers, ConfigError> {
+    let mut markers = Markers::default();
+    let fields = [
+        ("replayed", layer.replayed, &mut markers.replayed),
+        ("original_status", layer.original_status, &mut markers.original_status),
+        ("expires", layer.expires, &mut markers.expires),
+    ];
+    for (field, name, marker) in fields {
+        if let Some(name) = name {
+            *marker = at.header(field, &name)?;
+        }
+    }
+    let Markers { replayed, original_status, expires } = &markers;
+    if replayed == original_status || replayed == expires || original_status == expires {
+        return Err(at.error("replayed", "a name used twice", "three different header names"));
+    }
+    Ok(markers)
+}
+
+fn execution(at: &At<'_>, layer: Option<ExecutionLayer>) -> Result<Execution, ConfigError> {
+    let Some(ExecutionLayer::Detached(detached)) = layer else { return Ok(Execution::Inline) };
+    let path = format!("{}.detached", at.0);
+    let at = At(&path);
+    let execution = Execution::Detached {
+        cluster: at.name("cluster", &detached.cluster)?,
+        loopback: detached.loopback,
+        timeout_ms: at.millis("timeout", Some(detached.timeout), 0, 1..=MAX_RUN_MS_MAX)?,
+    };
+    if DETACHED_AVAILABLE {
+        Ok(execution)
+    } else {
+        Err(ConfigError::not_available(path, "detached execution"))
+    }
+}
+
+fn downstream_keys(at: &At<'_>, layers: Vec<DownstreamLayer>) -> Result<Vec<DownstreamKey>, ConfigError> {
+    let mut keys: Vec<DownstreamKey> = Vec::with_capacity(layers.len());
+    for (i, layer) in layers.into_iter().enumerate() {
+        let path = if at.0.is_empty() { String::new() } else { format!("{}.", at.0) };
+        let path = format!("{path}downstream_keys[{i}]");
+        let key = downstream(&At(&path), layer)?;
+        if keys.iter().any(|other| other.header == key.header) {
+            return Err(At(&path).error("header", format!("{:?} again", key.header), "each header once"));
+        }
+        keys.push(key);
+    }
+    Ok(keys)
+}
+
+fn downstream(at: &At<'_>, layer: DownstreamLayer) -> Result<DownstreamKey, ConfigError> {
+    let known = provider(&layer.provider);
+    let form = match (layer.form, layer.length) {
+        (None, None) => known.as_ref().map_or(DownstreamForm::Hex { digits: HEX_DIGITS_MAX }, |p| p.form),
+        (Some(FormLayer::Uuid), None) => DownstreamForm::Uuid,
+        (Some(FormLayer::Uuid), Some(_)) => {
+            return Err(at.error("length", "a length of a UUID", "no length: a UUID has its own"));
+        }
+        (Some(FormLayer::Hex), None) => {
+            let most = known.as_ref().map_or(HEX_DIGITS_MAX, |p| p.length_max.min(HEX_DIGITS_MAX));
+            DownstreamForm::Hex { digits: most }
+        }
+        (Some(FormLayer::Hex) | None, Some(length)) => {
+            let digits = usize::try_from(length.0)
+                .ok()
+                .filter(|digits| (HEX_DIGITS_MIN..=HEX_DIGITS_MAX).contains(digits));
+            let expected = "32 to 64 hex digits: fewer than 128 bits may meet by chance";
+            DownstreamForm::Hex {
+                digits: digits.ok_or_else(|| at.error("length", length.0.to_string(), expected))?,
+            }
+        }
+    };
+    if let Some(known) = known.filter(|known| form.len() > known.length_max) {
+        let expected = format!("at most {} characters for {}", known.length_max, layer.provider);
+        return Err(at.error("length", form.len().to_string(), expected));
+    }
+    Ok(DownstreamKey {
+        provider: at.name("provider", &layer.provider)?,
+        operation: at.name("operation", &layer.operation)?,
+        header: at.header("header", &layer.header)?,
+        form,
+    })
+}
