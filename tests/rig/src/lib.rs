@@ -7,11 +7,14 @@
 //! - every wait is bounded, and a failure says what the part last wrote.
 
 pub mod client;
+pub mod envoy;
 pub mod postgres;
 pub mod process;
 pub mod raw;
 mod runtime;
 pub mod scratch;
+pub mod service;
+pub mod stack;
 pub mod token;
 pub mod tools;
 pub mod upstream;
