@@ -1,1 +1,16 @@
-//! Placeholder.
+//! The Fencepost store service: it decides claims on idempotency keys atomically, keeps answers
+//! for replays, and lets callers wait for each other.
+//!
+//! Rooms: [`entry`] has the state table as pure functions, [`store`] keeps rows and decides on
+//! them, [`service`] adds waiting and tasks that outlive their callers, [`http`] is the interface,
+//! [`sweep`] and [`heartbeat`] are the loops beside it, [`cli`] reads the settings.
+
+pub mod calm;
+pub mod cli;
+pub mod entry;
+pub mod heartbeat;
+pub mod http;
+pub mod service;
+pub mod store;
+pub mod sweep;
+pub mod waiters;

@@ -1,0 +1,283 @@
+//! Settings and start-up.
+//!
+//! A setting that can't work ends the program before it listens, with one line that names the
+//! setting, what was found and what would be right, and exit code 2.
+
+use crate::http::{Api, Server, ServerOptions, Tokens};
+use crate::service::Service;
+use crate::store::memory::Memory;
+use crate::store::postgres::{self, Postgres};
+use crate::store::sqlite::Sqlite;
+use crate::store::{Clock, OpenError, Store, StoreKind, StoreUrl};
+use crate::{heartbeat, sweep};
+use clap::{Args, Parser, Subcommand};
+use metrics_exporter_prometheus::PrometheusHandle;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The store service of Fencepost.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the HTTP interface.
+    Serve(Box<Serve>),
+    /// Create or update the schema, and end.
+    Migrate(Migrate),
+}
+
+#[derive(Debug, Args)]
+struct StoreArgs {
+    /// Where entries are kept: sqlite:PATH, or postgres://USER@HOST/DATABASE.
+    #[arg(long, env = "FENCEPOST_STORE", default_value = "sqlite:fencepost.sqlite", value_name = "URL")]
+    store: StoreUrl,
+
+    /// Use unnamed statements on PostgreSQL: needed behind a transaction-mode pooler.
+    #[arg(long, env = "FENCEPOST_PG_UNNAMED_STATEMENTS")]
+    pg_unnamed_statements: bool,
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// Address to listen on; port 0 picks a free one.
+    #[arg(long, env = "FENCEPOST_LISTEN", default_value = "127.0.0.1:7070", value_name = "IP:PORT")]
+    listen: SocketAddr,
+
+    /// JSON list of accepted bearer tokens: [{"token_sha256", "roles", "key_prefixes"}].
+    #[arg(long, env = "FENCEPOST_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// This is the only instance: allows a SQLite store with a listener beyond loopback.
+    #[arg(long, env = "FENCEPOST_SINGLE_INSTANCE")]
+    single_instance: bool,
+
+    /// Do not touch the schema; refuse to start when it is not up to date.
+    #[arg(long, env = "FENCEPOST_NO_MIGRATE")]
+    no_migrate: bool,
+
+    /// PostgreSQL connections for claims.
+    #[arg(long, env = "FENCEPOST_CLAIM_CONNECTIONS", default_value_t = 4, value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    claim_connections: u16,
+
+    /// PostgreSQL connections for everything else, so that claims never keep it waiting.
+    #[arg(long, env = "FENCEPOST_FINISH_CONNECTIONS", default_value_t = 3, value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    finish_connections: u16,
+
+    /// How often to sweep, in seconds.
+    #[arg(long, env = "FENCEPOST_SWEEP_INTERVAL", default_value = "5", value_name = "SECONDS",
+          value_parser = seconds)]
+    sweep_interval: Duration,
+
+    /// How long requests in flight may take after SIGTERM, in seconds.
+    #[arg(long, env = "FENCEPOST_DRAIN_TIMEOUT", default_value = "10", value_name = "SECONDS",
+          value_parser = seconds)]
+    drain_timeout: Duration,
+
+    /// How long to stay reachable, and not ready, after SIGTERM, in seconds.
+    #[arg(long, env = "FENCEPOST_DRAIN_DELAY", default_value = "0", value_name = "SECONDS",
+          value_parser = seconds_or_zero)]
+    drain_delay: Duration,
+}
+
+#[derive(Debug, Args)]
+struct Migrate {
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let duration = seconds_or_zero(text)?;
+    if duration.is_zero() { Err("expected more than zero".into()) } else { Ok(duration) }
+}
+
+fn seconds_or_zero(text: &str) -> Result<Duration, String> {
+    let number = text.strip_suffix('s').unwrap_or(text);
+    let number: f64 = number.parse().map_err(|_| "expected seconds, for example 5 or 0.5".to_owned())?;
+    if (0.0..=86_400.0).contains(&number) {
+        Ok(Duration::from_secs_f64(number))
+    } else {
+        Err("expected 0 to 86400 seconds".into())
+    }
+}
+
+/// Why the program did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The store can't be used.
+    #[error("--store {url}: {error}")]
+    Store {
+        /// Where, without a password.
+        url: String,
+        /// Why.
+        error: OpenError,
+    },
+    /// The token file can't be used.
+    #[error(transparent)]
+    Tokens(#[from] crate::http::TokenFileError),
+    /// A listener for everybody without tokens.
+    #[error(
+        "--listen {0} is reachable from other machines and no --token-file is set; expected a token file, or an \
+         address on loopback such as 127.0.0.1:7070"
+    )]
+    OpenListener(SocketAddr),
+    /// SQLite reachable from other machines.
+    #[error(
+        "--listen {0} is reachable from other machines and --store is a SQLite file, which belongs to one service \
+         process; expected PostgreSQL, an address on loopback, or --single-instance to say that there is no other \
+         instance"
+    )]
+    SharedSqlite(SocketAddr),
+    /// The address can't be bound.
+    #[error("--listen {addr}: {error}; expected a free address of this machine")]
+    Bind {
+        /// Address.
+        addr: SocketAddr,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The system refused something.
+    #[error("{0}")]
+    System(#[from] std::io::Error),
+    /// Metrics could not be set up.
+    #[error("metrics: {0}")]
+    Metrics(String),
+}
+
+impl Cli {
+    /// Runs the command.
+    pub async fn run(self) -> Result<ExitCode, StartError> {
+        tracing_subscriber::fmt()
+            .with_env_filter(
+                tracing_subscriber::EnvFilter::try_from_env("FENCEPOST_LOG")
+                    .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info")),
+            )
+            .with_writer(std::io::stderr)
+            .init();
+        match self.command {
+            Command::Serve(serve) => serve.run().await,
+            Command::Migrate(migrate) => {
+                let options =
+                    postgres::Options { claim_connections: 1, finish_connections: 1, ..migrate.store.pg() };
+                let store = migrate.store.open(true, options).await?;
+                println!("migrated store_id={} store={}", store.store_id().to_hex(), store.kind().name());
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+impl StoreArgs {
+    fn pg(&self) -> postgres::Options {
+        postgres::Options { unnamed_statements: self.pg_unnamed_statements, ..postgres::Options::default() }
+    }
+
+    async fn open(&self, migrate: bool, pg: postgres::Options) -> Result<Arc<dyn Store>, StartError> {
+        let opened: Result<Arc<dyn Store>, OpenError> = match &self.store {
+            StoreUrl::Memory => Memory::new(Clock::Real).map(|store| Arc::new(store) as _),
+            StoreUrl::Sqlite(path) => {
+                Sqlite::open(path, Clock::Real, migrate).await.map(|store| Arc::new(store) as _)
+            }
+            StoreUrl::Postgres(url) => {
+                Postgres::open(url, Clock::Real, migrate, pg).await.map(|store| Arc::new(store) as _)
+            }
+        };
+        opened.map_err(|error| StartError::Store { url: self.store.to_string(), error })
+    }
+}
+
+impl Serve {
+    fn check(&self) -> Result<Tokens, StartError> {
+        let tokens = match &self.token_file {
+            Some(path) => Tokens::read(path)?,
+            None => Tokens::open(),
+        };
+        let everywhere = !self.listen.ip().is_loopback();
+        if everywhere && self.token_file.is_none() {
+            return Err(StartError::OpenListener(self.listen));
+        }
+        if everywhere && self.store.store.kind() == StoreKind::Sqlite && !self.single_instance {
+            return Err(StartError::SharedSqlite(self.listen));
+        }
+        Ok(tokens)
+    }
+
+    async fn run(self) -> Result<ExitCode, StartError> {
+        let tokens = self.check()?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let metrics = metrics_exporter_prometheus::PrometheusBuilder::new()
+            .set_buckets(&[0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0])
+            .and_then(|builder| builder.install_recorder())
+            .map_err(|error| StartError::Metrics(error.to_string()))?;
+        let pg = postgres::Options {
+            claim_connections: self.claim_connections.into(),
+            finish_connections: self.finish_connections.into(),
+            ..self.store.pg()
+        };
+        let service = Service::new(self.store.open(!self.no_migrate, pg).await?);
+        let api = Api::new(service.clone(), tokens, Some(metrics.clone()));
+        let options = ServerOptions { drain_timeout: self.drain_timeout };
+        let server = Server::bind(self.listen, api, options)
+            .await
+            .map_err(|error| StartError::Bind { addr: self.listen, error })?;
+        let beats = tokio::spawn(heartbeat::run(service.clone()));
+        let sweeps = tokio::spawn(sweep::run(service.clone(), self.sweep_interval));
+        let upkeep = tokio::spawn(keep_metrics(metrics));
+        say_ready(&server, &service)?;
+        let stop = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::info!("stopping");
+            service.drain();
+            tokio::time::sleep(self.drain_delay).await;
+        };
+        if !server.serve(stop).await {
+            tracing::warn!("the drain timeout cut requests in flight");
+        }
+        upkeep.abort();
+        sweeps.abort();
+        beats.abort();
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Folds recorded samples into their buckets: without it they pile up until somebody reads them.
+async fn keep_metrics(metrics: PrometheusHandle) {
+    let mut ticks = tokio::time::interval(Duration::from_secs(5));
+    loop {
+        ticks.tick().await;
+        metrics.run_upkeep();
+    }
+}
+
+/// The one line on standard output: whoever started the program waits for it.
+fn say_ready(server: &Server, service: &Service) -> Result<(), StartError> {
+    let store = service.store();
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "ready listen={} store_id={} store={}",
+        server.local_addr()?,
+        store.store_id().to_hex(),
+        store.kind().name()
+    )?;
+    out.flush()?;
+    Ok(())
+}

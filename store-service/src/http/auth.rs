@@ -1,0 +1,211 @@
+//! Who may call: bearer tokens with roles, bound to key prefixes.
+//!
+//! The file holds SHA-256 digests, not tokens. A presented token is hashed and compared with every
+//! digest in constant time, so neither the digest nor its position can be guessed by timing.
+
+use super::Problem;
+use axum::http::{HeaderMap, StatusCode, header};
+use fencepost_protocol::StoreKey;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use subtle::ConstantTimeEq;
+
+/// What a token may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The calls of a filter on idempotency entries.
+    Filter,
+    /// Admission of grants.
+    Admit,
+    /// Revocation of grants.
+    Revoke,
+    /// Inspection and settling by people; metrics.
+    Operator,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    #[serde(deserialize_with = "digest")]
+    token_sha256: [u8; 32],
+    roles: Vec<Role>,
+    #[serde(default)]
+    key_prefixes: Vec<String>,
+}
+
+fn digest<'de, D: serde::Deserializer<'de>>(d: D) -> Result<[u8; 32], D::Error> {
+    let text = String::deserialize(d)?;
+    let mut bytes = [0; 32];
+    hex::decode_to_slice(&text, &mut bytes)
+        .map_err(|_| serde::de::Error::custom("token_sha256: expected the 64 hex digits of a SHA-256"))?;
+    Ok(bytes)
+}
+
+/// Why a token file can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenFileError {
+    /// It can't be read.
+    #[error("--token-file {}: {error}; expected a readable JSON file", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// It is not what it should be.
+    #[error(
+        "--token-file {}: {detail}; expected a list such as [{{\"token_sha256\": \"64 hex digits\", \"roles\": \
+         [\"filter\"], \"key_prefixes\": [\"prod\"]}}]", .path.display()
+    )]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        detail: String,
+    },
+}
+
+/// The tokens that are accepted; none at all means that everybody on this machine is.
+#[derive(Default)]
+pub struct Tokens {
+    entries: Option<Vec<Entry>>,
+}
+
+/// A caller that showed a token with the right role.
+pub struct Caller<'a> {
+    entry: Option<&'a Entry>,
+}
+
+impl Tokens {
+    /// No token is asked for: only for a listener on loopback.
+    pub fn open() -> Self {
+        Self { entries: None }
+    }
+
+    /// Reads a token file.
+    pub fn read(path: &Path) -> Result<Self, TokenFileError> {
+        let text =
+            std::fs::read(path).map_err(|error| TokenFileError::Read { path: path.to_owned(), error })?;
+        Self::parse(&text).map_err(|detail| TokenFileError::Content { path: path.to_owned(), detail })
+    }
+
+    fn parse(text: &[u8]) -> Result<Self, String> {
+        let entries: Vec<Entry> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        if entries.is_empty() {
+            return Err("the list is empty, so nobody could call".into());
+        }
+        for entry in &entries {
+            if entry.roles.is_empty() {
+                return Err("an entry without roles".into());
+            }
+            if entry.roles.contains(&Role::Filter) && entry.key_prefixes.is_empty() {
+                return Err("an entry with the role filter and without key_prefixes".into());
+            }
+            for prefix in &entry.key_prefixes {
+                StoreKey::check_prefix(prefix).map_err(|error| format!("key prefix {prefix:?}: {error}"))?;
+            }
+        }
+        Ok(Self { entries: Some(entries) })
+    }
+
+    /// The caller, if it may act in this role.
+    pub fn caller(&self, headers: &HeaderMap, role: Role) -> Result<Caller<'_>, Problem> {
+        let Some(entries) = &self.entries else {
+            return Ok(Caller { entry: None });
+        };
+        let unauthorized = |detail| Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail);
+        let shown = bearer(headers)
+            .ok_or_else(|| unauthorized("a bearer token is needed: Authorization: Bearer TOKEN"))?;
+        let shown: [u8; 32] = Sha256::digest(shown).into();
+        let mut found = None;
+        for entry in entries {
+            if bool::from(entry.token_sha256.ct_eq(&shown)) {
+                found = Some(entry);
+            }
+        }
+        let entry = found.ok_or_else(|| unauthorized("the bearer token is not known"))?;
+        if entry.roles.contains(&role) {
+            Ok(Caller { entry: Some(entry) })
+        } else {
+            Err(Problem::new(StatusCode::FORBIDDEN, "role", "the token does not have the role for this call"))
+        }
+    }
+}
+
+impl Caller<'_> {
+    /// May the caller act on this key?
+    pub fn may_use(&self, key: &StoreKey) -> Result<(), Problem> {
+        match self.entry {
+            Some(entry) if !entry.key_prefixes.iter().any(|prefix| prefix == key.prefix()) => {
+                let detail = "the token is not bound to this key's prefix";
+                Err(Problem::new(StatusCode::FORBIDDEN, "key_prefix", detail))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The token of the only Authorization header (RFC 6750 section 2.1).
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let value = values.next()?.as_bytes();
+    if values.next().is_some() {
+        return None;
+    }
+    let (scheme, token) = value.split_at_checked("bearer ".len())?;
+    let token = token.trim_ascii();
+    (scheme.eq_ignore_ascii_case(b"bearer ") && !token.is_empty()).then_some(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())])
+    }
+
+    fn tokens() -> Tokens {
+        let sha = hex::encode(Sha256::digest(b"secret"));
+        let text = format!(r#"[{{"token_sha256": "{sha}", "roles": ["filter"], "key_prefixes": ["prod"]}}]"#);
+        Tokens::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_token_opens_its_role_and_its_prefixes_only() {
+        let tokens = tokens();
+        let caller = tokens.caller(&headers("Bearer secret"), Role::Filter).unwrap_or_else(|_| panic!());
+        assert!(caller.may_use(&StoreKey::new("prod", &[0; 16]).unwrap()).is_ok());
+        let refused = caller.may_use(&StoreKey::new("prod2", &[0; 16]).unwrap()).unwrap_err();
+        assert_eq!((refused.status().as_u16(), refused.code()), (403, "key_prefix"));
+        let refused = tokens.caller(&headers("bearer secret"), Role::Operator).err().unwrap();
+        assert_eq!((refused.status().as_u16(), refused.code()), (403, "role"));
+    }
+
+    #[test]
+    fn an_unknown_or_missing_token_is_401() {
+        for headers in
+            [headers("Bearer other"), headers("Basic secret"), headers("Bearer "), HeaderMap::new()]
+        {
+            assert_eq!(tokens().caller(&headers, Role::Filter).err().unwrap().status().as_u16(), 401);
+        }
+    }
+
+    #[test]
+    fn a_token_file_that_would_open_nothing_or_everything_is_refused() {
+        let sha = "0".repeat(64);
+        for text in [
+            "[]".to_owned(),
+            "{}".to_owned(),
+            format!(r#"[{{"token_sha256": "{sha}", "roles": []}}]"#),
+            format!(r#"[{{"token_sha256": "{sha}", "roles": ["filter"]}}]"#),
+            format!(r#"[{{"token_sha256": "{sha}", "roles": ["filter"], "key_prefixes": ["A B"]}}]"#),
+            format!(r#"[{{"token_sha256": "{sha}", "roles": ["filter"], "key_prefix": ["prod"]}}]"#),
+            r#"[{"token_sha256": "abc", "roles": ["operator"]}]"#.to_owned(),
+        ] {
+            assert!(Tokens::parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}

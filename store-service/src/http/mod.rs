@@ -1,0 +1,71 @@
+//! The HTTP interface: HTTP/1.1 and HTTP/2 without TLS on one port.
+//!
+//! Every reply, errors included, names the database (`x-fencepost-store-id`) and the protocol
+//! version, so that a caller that reached the wrong service notices it on any reply. TLS belongs
+//! in front of this listener for now: a proxy beside it, or a mesh.
+
+mod auth;
+mod claims;
+mod health;
+mod problem;
+mod server;
+
+pub use auth::{Role, TokenFileError, Tokens};
+pub use problem::Problem;
+pub use server::{Server, ServerOptions};
+
+use crate::service::Service;
+use axum::Router;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
+use axum::routing::{get, post};
+use fencepost_protocol::{PROTOCOL_HEADER, PROTOCOL_VERSION, STORE_ID_HEADER, paths};
+use metrics_exporter_prometheus::PrometheusHandle;
+use std::sync::Arc;
+
+/// What the handlers share.
+#[derive(Clone)]
+pub struct Api {
+    service: Arc<Service>,
+    tokens: Arc<Tokens>,
+    metrics: Option<PrometheusHandle>,
+}
+
+impl Api {
+    /// The interface of this service for the holders of these tokens.
+    pub fn new(service: Arc<Service>, tokens: Tokens, metrics: Option<PrometheusHandle>) -> Self {
+        Self { service, tokens: Arc::new(tokens), metrics }
+    }
+
+    /// All routes.
+    pub fn router(self) -> Router {
+        let store_id = HeaderValue::from_str(&self.service.store().store_id().to_hex()).ok();
+        let named = move |mut response: Response| {
+            let headers = response.headers_mut();
+            headers.insert(HeaderName::from_static(PROTOCOL_HEADER), HeaderValue::from(PROTOCOL_VERSION));
+            if let Some(store_id) = &store_id {
+                headers.insert(HeaderName::from_static(STORE_ID_HEADER), store_id.clone());
+            }
+            std::future::ready(response)
+        };
+        Router::new()
+            .route(paths::CLAIMS, post(claims::claim))
+            .route(paths::COMPLETE, post(claims::complete))
+            .route(paths::RELEASE, post(claims::release))
+            .route(paths::UNKNOWN, post(claims::unknown))
+            .route(paths::RENEW, post(claims::renew))
+            .route("/healthz", get(health::healthz))
+            .route("/readyz", get(health::readyz))
+            .route("/metrics", get(health::metrics))
+            .method_not_allowed_fallback(|| {
+                let detail = "this path does not take that method; the calls take POST, the others GET";
+                std::future::ready(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail))
+            })
+            .fallback(|| {
+                let detail = "there is nothing at this path";
+                std::future::ready(Problem::new(StatusCode::NOT_FOUND, "not_found", detail))
+            })
+            .with_state(self)
+            .layer(axum::middleware::map_response(named))
+    }
+}

@@ -1,0 +1,94 @@
+//! The listener: accepts connections, and stops without cutting what is in flight.
+
+use super::Api;
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+
+/// How long a request's head may take.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Streams of one HTTP/2 connection. A proxy has few connections and parks a claim in each stream,
+/// so this must not be what bounds waiting.
+const STREAMS_MAX: u32 = 30_000;
+
+/// A peer that is silent for this long is asked, and dropped if it does not answer.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+
+/// Pause after an accept that failed for lack of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Settings of the listener.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerOptions {
+    /// How long requests in flight may take once the service is stopping.
+    pub drain_timeout: Duration,
+}
+
+/// A bound listener.
+pub struct Server {
+    listener: TcpListener,
+    router: Router,
+    options: ServerOptions,
+}
+
+impl Server {
+    /// Binds the address.
+    pub async fn bind(addr: SocketAddr, api: Api, options: ServerOptions) -> io::Result<Self> {
+        Ok(Self { listener: TcpListener::bind(addr).await?, router: api.router(), options })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop` is done, then lets the requests in flight finish. False when the drain
+    /// timeout cut some of them.
+    pub async fn serve(self, stop: impl Future<Output = ()>) -> bool {
+        let graceful = GracefulShutdown::new();
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => self.connection(stream, &graceful),
+                    Err(error) => {
+                        tracing::warn!(%error, "accept failed");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+        drop(self.listener);
+        tokio::time::timeout(self.options.drain_timeout, graceful.shutdown()).await.is_ok()
+    }
+
+    fn connection(&self, stream: TcpStream, graceful: &GracefulShutdown) {
+        // Replies are single small writes: waiting to join them only costs time.
+        let _ = stream.set_nodelay(true);
+        let mut builder = Builder::new(TokioExecutor::new());
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .initial_stream_window_size(1024 * 1024)
+            .initial_connection_window_size(16 * 1024 * 1024)
+            .keep_alive_interval(Some(PING_INTERVAL));
+        let service = TowerToHyperService::new(self.router.clone());
+        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+        let watched = graceful.watch(connection);
+        tokio::spawn(async move {
+            if let Err(error) = watched.await {
+                tracing::debug!(%error, "connection ended");
+            }
+        });
+    }
+}

@@ -1,0 +1,104 @@
+//! The memory store: the executable specification behind a lock. Lost with the process.
+
+use super::{Clock, OpenError, Store, StoreError, StoreKind, random_store_id};
+use crate::entry::{self, Change, Claim, ClaimOutcome, Complete, Micros, Release, Row, Step, SweepKind};
+use async_trait::async_trait;
+use fencepost_protocol::claims::{
+    CompleteReply, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
+};
+use fencepost_protocol::{StoreId, StoreKey};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Entries in memory.
+pub struct Memory {
+    store_id: StoreId,
+    clock: Clock,
+    rows: Mutex<HashMap<StoreKey, Row>>,
+}
+
+impl Memory {
+    /// An empty store.
+    pub fn new(clock: Clock) -> Result<Self, OpenError> {
+        Ok(Self { store_id: random_store_id()?, clock, rows: Mutex::default() })
+    }
+
+    /// The row of a key, for comparisons.
+    pub fn row(&self, key: &StoreKey) -> Option<Row> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    fn apply<R>(&self, key: &StoreKey, decide: impl FnOnce(Option<&Row>, Micros) -> Step<R>) -> R {
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let step = decide(rows.get(key), self.clock.now());
+        match step.change {
+            Change::Keep => {}
+            Change::Put(row) => {
+                rows.insert(key.clone(), *row);
+            }
+            Change::Drop => {
+                rows.remove(key);
+            }
+        }
+        step.reply
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    fn kind(&self) -> StoreKind {
+        StoreKind::Memory
+    }
+
+    fn store_id(&self) -> StoreId {
+        self.store_id
+    }
+
+    async fn claim(&self, claim: Arc<Claim>, calm_ms: u64) -> Result<ClaimOutcome, StoreError> {
+        Ok(self.apply(&claim.key, |row, now| entry::claim(row, &claim, now, calm_ms)))
+    }
+
+    async fn complete(&self, complete: Complete) -> Result<CompleteReply, StoreError> {
+        Ok(self.apply(&complete.key, |row, now| entry::complete(row, &complete, now)))
+    }
+
+    async fn release(&self, release: Release) -> Result<ReleaseReply, StoreError> {
+        Ok(self.apply(&release.key, |row, now| entry::release(row, &release, now)))
+    }
+
+    async fn unknown(&self, request: UnknownRequest) -> Result<UnknownReply, StoreError> {
+        Ok(self.apply(&request.key, |row, now| entry::unknown(row, &request, now)))
+    }
+
+    async fn renew(&self, renewals: Vec<Renewal>) -> Result<Vec<RenewResult>, StoreError> {
+        let one = |renewal: &Renewal| self.apply(&renewal.key, |row, now| entry::renew(row, renewal, now));
+        Ok(renewals.iter().map(one).collect())
+    }
+
+    async fn sweep(&self, kind: SweepKind, calm_ms: u64, limit: u32) -> Result<u64, StoreError> {
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now();
+        let due = |(key, row): (&StoreKey, &Row)| match entry::sweep(row, kind, now, calm_ms) {
+            Change::Keep => None,
+            change => Some((key.clone(), change)),
+        };
+        let changes: Vec<_> = rows.iter().filter_map(due).take(limit as usize).collect();
+        let count = changes.len() as u64;
+        for (key, change) in changes {
+            match change {
+                Change::Keep => {}
+                Change::Put(row) => {
+                    rows.insert(key, *row);
+                }
+                Change::Drop => {
+                    rows.remove(&key);
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    async fn heartbeat(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+//! The sweeper: what ended goes, and what was lost is called lost.
+//!
+//! Nothing depends on it for being right: a row past its end counts as absent before it is gone.
+//! Several instances may sweep at once; batches skip rows that another one has.
+
+use crate::entry::SweepKind;
+use crate::service::Service;
+use crate::store::StoreError;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Rows in one batch: one statement, short locks.
+pub const BATCH: u32 = 1_000;
+
+/// Most batches of one duty in a round; the rest waits for the next round.
+pub const ROUNDS_MAX: u32 = 100;
+
+/// One round of all duties; how many rows it changed.
+pub async fn run_once(service: &Service) -> Result<u64, StoreError> {
+    let mut total = 0;
+    for kind in SweepKind::ALL {
+        for _ in 0..ROUNDS_MAX {
+            let result = service.store().sweep(kind, service.calm().ms(), BATCH).await;
+            service.calm().note(&result);
+            let changed = result?;
+            metrics::counter!("fencepost_swept_total", "duty" => kind.name()).increment(changed);
+            total += changed;
+            if changed < u64::from(BATCH) {
+                break;
+            }
+        }
+    }
+    Ok(total)
+}
+
+/// Sweeps for ever.
+pub async fn run(service: Arc<Service>, interval: Duration) {
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if let Err(error) = run_once(&service).await {
+            tracing::warn!(%error, "sweep ended early");
+        }
+    }
+}
