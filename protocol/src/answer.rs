@@ -6,13 +6,16 @@
 /// Most header pairs in an answer: Envoy's host calls carry at most 1,024 in one map.
 pub const HEADERS_MAX: usize = 1024;
 
+/// Header names and values as bytes, in order.
+pub type HeaderPairs = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// An upstream's answer, less what must not be kept.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct StoredAnswer {
     /// HTTP status, 200 to 599.
     pub status: u16,
     /// Header pairs in the order the filter saw them.
-    pub headers: Vec<(Vec<u8>, Vec<u8>)>,
+    pub headers: HeaderPairs,
     /// Body bytes.
     pub body: Vec<u8>,
 }
@@ -61,7 +64,7 @@ pub fn encode_headers(headers: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
 }
 
 /// Reads a header block.
-pub fn decode_headers(mut block: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, AnswerDecodeError> {
+pub fn decode_headers(mut block: &[u8]) -> Result<HeaderPairs, AnswerDecodeError> {
     let count = take_u32(&mut block)?;
     if count as usize > HEADERS_MAX {
         return Err(AnswerDecodeError::TooMany(count));

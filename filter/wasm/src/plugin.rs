@@ -1,0 +1,152 @@
+//! State of one plugin configuration in one VM: what its root and its streams share.
+//!
+//! The table of exchanges is here, so an exchange lives as long as it owes something, whether or
+//! not its stream does. Borrows are short and never held across a host call that may call back.
+
+use crate::abi;
+use crate::metrics::Counters;
+use fencepost_filter_core::exchange::{Call, Cluster, Effect, Exchange, Input, World};
+use fencepost_filter_core::policy::Config;
+use fencepost_protocol::StoreId;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+/// Most exchanges that live on without a stream, and most bytes that they keep. Beyond either the
+/// oldest is dropped: its claim is left to its lease, which holds or re-runs as its policy says.
+const BACKGROUND_MAX: usize = 4_096;
+const BACKGROUND_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Identity of an exchange in its plugin's table.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ExchangeId(u64);
+
+/// One exchange and the stream that it belongs to.
+pub struct Slot {
+    pub exchange: Exchange,
+    /// Context of the stream, while there is one.
+    pub stream: Option<u32>,
+}
+
+/// Work for the root's next callback.
+pub enum Job {
+    /// Dispatch a call.
+    Call(PendingCall),
+    /// Step an exchange; its effects may touch its stream, so one of these per callback.
+    Step(ExchangeId, Input),
+}
+
+/// A call to dispatch.
+pub struct PendingCall {
+    pub owner: Owner,
+    pub cluster: Cluster,
+    pub path: &'static str,
+    pub frame: Rc<Vec<u8>>,
+    pub timeout_ms: u32,
+}
+
+/// Who waits for a call's reply.
+#[derive(Clone, Debug)]
+pub enum Owner {
+    Exchange(ExchangeId, Call),
+    /// A renewal of many, in this order.
+    Renewal(Vec<ExchangeId>),
+}
+
+/// Shared by a root and its streams.
+#[derive(Default)]
+pub struct Plugin {
+    pub config: Option<Rc<Config>>,
+    pub counters: Counters,
+    pub slots: HashMap<ExchangeId, Slot>,
+    pub jobs: VecDeque<Job>,
+    /// Calls on their way, by the host's token.
+    pub calls: HashMap<u32, Owner>,
+    pub queue: Option<u32>,
+    pub pin: Option<StoreId>,
+    /// A body came while headers were held: the host option is on.
+    pub body_seen_while_held: bool,
+    next_id: u64,
+    last_now_ms: u64,
+}
+
+/// A plugin, shared.
+pub type Shared = Rc<RefCell<Plugin>>;
+
+impl Plugin {
+    /// Milliseconds on a clock that never goes back.
+    pub fn now_ms(&mut self) -> u64 {
+        self.last_now_ms = self.last_now_ms.max(abi::now_ms());
+        self.last_now_ms
+    }
+
+    /// Takes in a new exchange.
+    pub fn admit(&mut self, exchange: Exchange, stream: u32) -> ExchangeId {
+        self.next_id = self.next_id.wrapping_add(1);
+        let id = ExchangeId(self.next_id);
+        self.slots.insert(id, Slot { exchange, stream: Some(stream) });
+        id
+    }
+
+    /// Steps one exchange, if it is still there.
+    pub fn step(&mut self, id: ExchangeId, input: Input) -> Vec<Effect> {
+        let now_ms = self.now_ms();
+        let store_timeout_ms = self.config.as_ref().map_or(2_000, |config| config.store.timeout_ms);
+        let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
+        let mut world = World { now_ms, pin: &mut self.pin, store_timeout_ms };
+        slot.exchange.step(input, &mut world)
+    }
+
+    /// Drops an exchange that owes nothing and has no stream.
+    pub fn drop_if_over(&mut self, id: ExchangeId) {
+        let over = self.slots.get(&id).is_some_and(|slot| slot.exchange.is_over() && slot.stream.is_none());
+        if over {
+            self.slots.remove(&id);
+        }
+    }
+
+    /// The stream of an exchange is gone. Bounds what lives on without one.
+    pub fn detach(&mut self, id: ExchangeId) {
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.stream = None;
+        }
+        self.drop_if_over(id);
+        self.bound_background();
+    }
+
+    fn bound_background(&mut self) {
+        // Each stream-less exchange is in `slots`; a scan is cheap below the bound's magnitude,
+        // and above it the bound itself keeps the table small.
+        if self.slots.len() <= BACKGROUND_MAX / 4 {
+            return;
+        }
+        let alone = |slot: &Slot| slot.stream.is_none();
+        let count = self.slots.values().filter(|slot| alone(slot)).count();
+        let bytes: usize =
+            self.slots.values().filter(|s| alone(s)).map(|s| s.exchange.background_bytes()).sum();
+        if count > BACKGROUND_MAX || bytes > BACKGROUND_BYTES_MAX {
+            let oldest = self.slots.iter().filter(|(_, slot)| alone(slot)).map(|(id, _)| *id).min();
+            if let Some(oldest) = oldest {
+                self.slots.remove(&oldest);
+                abi::log(
+                    abi::Level::Warn,
+                    "too much is owed to the store: the oldest duty is left to its lease",
+                );
+            }
+        }
+    }
+
+    /// Puts work on the root's list and asks the host to call the root back. Where the host
+    /// can't, the next tick takes the work.
+    pub fn post(&mut self, job: Job) {
+        self.jobs.push_back(job);
+        if let Some(queue) = self.queue {
+            let _ = abi::enqueue(queue);
+        }
+    }
+
+    /// The owner of a reply, once.
+    pub fn take_call(&mut self, token: u32) -> Option<Owner> {
+        self.calls.remove(&token)
+    }
+}

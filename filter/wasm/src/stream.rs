@@ -1,0 +1,199 @@
+//! The HTTP context: a handle that forwards one stream's callbacks to its exchange.
+
+use crate::abi::{self, Buffer, Map};
+use crate::effects::{self, Origin};
+use crate::facts::{HostFacts, evidence};
+use crate::plugin::{ExchangeId, Shared};
+use fencepost_filter_core::exchange::evidence::Evidence;
+use fencepost_filter_core::exchange::{Exchange, Input, LocalReply, Outcome, ResponseHead};
+use fencepost_filter_core::guard::{self, Verdict};
+use fencepost_filter_core::problem::{Problem, ProblemKind};
+use fencepost_protocol::ClaimToken;
+use proxy_wasm::traits::{Context, HttpContext};
+use proxy_wasm::types::Action;
+
+/// See the module.
+pub struct Stream {
+    id: u32,
+    shared: Shared,
+    exchange: Option<ExchangeId>,
+    /// Bytes of each body that the exchange has already got.
+    request_seen: usize,
+    response_seen: usize,
+    /// What the host said when the stream was logged, before it was destroyed.
+    last_word: Option<Evidence>,
+}
+
+impl Stream {
+    /// A stream that is not guarded yet.
+    pub fn new(id: u32, shared: Shared) -> Self {
+        Self { id, shared, exchange: None, request_seen: 0, response_seen: 0, last_word: None }
+    }
+
+    fn step(&mut self, input: Input) {
+        let Some(id) = self.exchange else { return };
+        let effects = match self.shared.try_borrow_mut() {
+            Ok(mut plugin) => plugin.step(id, input),
+            Err(_) => return,
+        };
+        effects::apply(&self.shared, id, effects, Origin::Stream);
+    }
+
+    fn ask<T>(&self, otherwise: T, question: impl FnOnce(&Exchange) -> T) -> T {
+        let Some(id) = self.exchange else { return otherwise };
+        match self.shared.try_borrow() {
+            Ok(plugin) => match plugin.slots.get(&id) {
+                Some(slot) => question(&slot.exchange),
+                None => otherwise,
+            },
+            Err(_) => otherwise,
+        }
+    }
+
+    fn request_action(&self) -> Action {
+        if self.ask(false, Exchange::holds_request) { Action::Pause } else { Action::Continue }
+    }
+
+    fn response_action(&self) -> Action {
+        if self.ask(false, Exchange::holds_response) { Action::Pause } else { Action::Continue }
+    }
+
+    fn refuse(&self, problem: Problem) -> Action {
+        effects::local_reply(&LocalReply::from(problem));
+        if let Ok(plugin) = self.shared.try_borrow() {
+            plugin.counters.count(Outcome::Refused);
+        }
+        Action::Pause
+    }
+
+    fn guard(&mut self, end: bool) -> Action {
+        let facts = HostFacts::default();
+        let Some(config) = self.shared.try_borrow().ok().and_then(|plugin| plugin.config.clone()) else {
+            return self.refuse(Problem::new(ProblemKind::PolicyUnreadable, "the filter is not configured"));
+        };
+        let request = match guard::judge(&config, &facts, &|| facts.headers().map(<[_]>::to_vec)) {
+            Verdict::Pass => return Action::Continue,
+            Verdict::Refuse(problem) => return self.refuse(problem),
+            Verdict::Guard(request) => request,
+        };
+        let Some(token) = abi::random::<16>().map(ClaimToken::from_bytes) else {
+            return self
+                .refuse(Problem::new(ProblemKind::StoreUnavailable, "the host has no random numbers"));
+        };
+        let Ok(mut plugin) = self.shared.try_borrow_mut() else {
+            return self.refuse(Problem::new(ProblemKind::PolicyUnreadable, "the filter is busy"));
+        };
+        let now_ms = plugin.now_ms();
+        let (policy, claimant) = request.into_claimant(token);
+        let id = plugin.admit(Exchange::new(policy, claimant, now_ms), self.id);
+        drop(plugin);
+        self.exchange = Some(id);
+        if end {
+            self.step(Input::RequestBody { chunk: Vec::new(), end: true });
+        }
+        self.request_action()
+    }
+}
+
+impl Context for Stream {
+    fn on_done(&mut self) -> bool {
+        self.leave();
+        true
+    }
+}
+
+impl Stream {
+    /// Tells the exchange, once, that its stream is gone.
+    fn leave(&mut self) {
+        if let Some(id) = self.exchange {
+            let evidence = self.last_word.take().unwrap_or_else(evidence);
+            self.step(Input::StreamGone(evidence));
+            self.exchange = None;
+            if let Ok(mut plugin) = self.shared.try_borrow_mut() {
+                plugin.detach(id);
+            }
+        }
+    }
+}
+
+impl HttpContext for Stream {
+    fn on_http_request_headers(&mut self, _: usize, end: bool) -> Action {
+        self.guard(end)
+    }
+
+    fn on_http_request_body(&mut self, size: usize, end: bool) -> Action {
+        if !self.ask(false, Exchange::holds_request) {
+            return Action::Continue;
+        }
+        if let Ok(mut plugin) = self.shared.try_borrow_mut() {
+            plugin.body_seen_while_held = true;
+        }
+        // While the body is held, the host's buffer is all of it: only what is new is read.
+        let chunk = new_bytes(Buffer::RequestBody, &mut self.request_seen, size);
+        self.step(match chunk {
+            Some(chunk) => Input::RequestBody { chunk, end },
+            None => Input::RequestUnreadable,
+        });
+        self.request_action()
+    }
+
+    fn on_http_request_trailers(&mut self, _: usize) -> Action {
+        self.step(Input::RequestTrailers);
+        self.request_action()
+    }
+
+    fn on_http_response_headers(&mut self, _: usize, end: bool) -> Action {
+        if self.exchange.is_none() {
+            return Action::Continue;
+        }
+        let headers = abi::headers(Map::Response).unwrap_or_default();
+        if self.ask(false, Exchange::has_replied) {
+            if let Some(map) = self.ask(None, |exchange| exchange.own_reply_headers(&headers)) {
+                let _ = abi::set_headers(Map::Response, &map);
+            }
+            return Action::Continue;
+        }
+        let status = headers.iter().find(|(name, _)| name == b":status");
+        let status =
+            status.and_then(|(_, value)| core::str::from_utf8(value).ok()?.parse().ok()).unwrap_or(0);
+        self.step(Input::ResponseHead(ResponseHead { status, headers, evidence: evidence(), end }));
+        self.response_action()
+    }
+
+    fn on_http_response_body(&mut self, size: usize, end: bool) -> Action {
+        let chunk = if self.ask(false, Exchange::wants_response_body) {
+            new_bytes(Buffer::ResponseBody, &mut self.response_seen, size)
+        } else {
+            Some(Vec::new())
+        };
+        self.step(match chunk {
+            Some(chunk) => Input::ResponseBody { chunk, end },
+            None => Input::ResponseUnreadable { end },
+        });
+        self.response_action()
+    }
+
+    fn on_http_response_trailers(&mut self, _: usize) -> Action {
+        self.step(Input::ResponseTrailers);
+        self.response_action()
+    }
+
+    fn on_log(&mut self) {
+        if self.exchange.is_some() {
+            self.last_word = Some(evidence());
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// What a held buffer has beyond what was seen; `None` if it can't be read to its end.
+fn new_bytes(kind: Buffer, seen: &mut usize, size: usize) -> Option<Vec<u8>> {
+    let chunk = abi::buffer(kind, *seen, size.saturating_sub(*seen)).unwrap_or_default();
+    *seen = seen.saturating_add(chunk.len());
+    (*seen >= size).then_some(chunk)
+}
