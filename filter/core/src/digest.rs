@@ -26,6 +26,12 @@ impl PartsDigest {
         self
     }
 
+    /// Begins a last part whose length is not known; it ends with the digest.
+    pub fn into_stream(mut self, tag: u8) -> Sha256 {
+        self.0.update([tag]);
+        self.0
+    }
+
     /// The digest of all parts.
     pub fn finish(self) -> [u8; 32] {
         self.0.finalize().into()
