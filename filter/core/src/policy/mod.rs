@@ -10,6 +10,7 @@ pub mod quantity;
 mod resolve;
 #[cfg(test)]
 mod tests;
+mod upstream;
 
 pub use error::ConfigError;
 

@@ -2,17 +2,15 @@
 
 use super::error::{found, reject_nulls};
 use super::layer::{
-    ConcurrencyLayer, Document, DownstreamLayer, ExecutionLayer, FormLayer, KeyFormatLayer, KeyLayer,
-    MarkersLayer, ModeLayer, OversizedLayer, PolicyLayer, ResponseLayer, RetriesLayer, StatusLayer,
-    StatusWord, StoreLayer, UnmarkedLayer,
+    ConcurrencyLayer, Document, KeyFormatLayer, KeyLayer, MarkersLayer, ModeLayer, OversizedLayer,
+    PolicyLayer, ResponseLayer, RetriesLayer, StatusLayer, StatusWord, StoreLayer, UnmarkedLayer,
 };
 use super::quantity::{Bytes, Millis};
 use super::{
-    Concurrency, Config, ConfigError, Execution, HeaderRules, KeyPolicy, Markers, Mode, OnLost, Oversized,
-    Policy, ResponsePolicy, Retries, StatusRule, StoreConfig, UnmarkedRoutes, identity,
+    Concurrency, Config, ConfigError, HeaderRules, KeyPolicy, Markers, Mode, OnLost, Oversized, Policy,
+    ResponsePolicy, Retries, StatusRule, StoreConfig, UnmarkedRoutes, identity, upstream,
 };
 use crate::capture::is_token;
-use crate::downstream::{DownstreamForm, DownstreamKey, HEX_DIGITS_MAX, HEX_DIGITS_MIN, provider};
 use crate::key::KeyFormat;
 use core::ops::RangeInclusive;
 use fencepost_protocol::StoreKey;
@@ -25,13 +23,11 @@ const WAIT_MS_MAX: u32 = 60_000;
 /// Longest timeout of a call to the store.
 const STORE_TIMEOUT_MS_MAX: u32 = 60_000;
 /// Longest run: a day.
-const MAX_RUN_MS_MAX: u32 = 86_400_000;
+pub(super) const MAX_RUN_MS_MAX: u32 = 86_400_000;
 /// Largest body that is buffered or kept: each one is held in the proxy's memory.
 const BODY_MAX: u64 = 16 << 20;
 /// Longest key.
 const KEY_LENGTH_MAX: u64 = 1_024;
-/// Whether this version can call the upstream itself.
-const DETACHED_AVAILABLE: bool = false;
 /// Longest name of a policy, namespace, cluster or the like.
 const NAME_LEN_MAX: usize = 255;
 
@@ -49,7 +45,7 @@ impl At<'_> {
         ConfigError::new(path, found, expected)
     }
 
-    fn millis(
+    pub(super) fn millis(
         &self,
         field: &str,
         value: Option<Millis>,
@@ -223,12 +219,12 @@ fn policy(
         max_run_ms: at.millis("max_run", layer.max_run, 60_000, 1..=MAX_RUN_MS_MAX)?,
         on_lost: layer.on_lost.unwrap_or(OnLost::Hold),
         response: response(&At(&format!("{}.response", at.0)), layer.response)?,
-        execution: execution(&At(&format!("{}.execution", at.0)), layer.execution)?,
+        execution: upstream::execution(&At(&format!("{}.execution", at.0)), layer.execution)?,
         retries: match layer.retries {
             None | Some(RetriesLayer::Suppress) => Retries::Suppress,
             Some(RetriesLayer::Allow) => Retries::Allow,
         },
-        downstream_keys: downstream_keys(at, layer.downstream_keys.unwrap_or_default())?,
+        downstream_keys: upstream::downstream_keys(at, layer.downstream_keys.unwrap_or_default())?,
         require_metadata: at.names("require_metadata", layer.require_metadata)?,
         name,
     })
@@ -350,68 +346,4 @@ fn markers(at: &At<'_>, layer: MarkersLayer) -> Result<Markers, ConfigError> {
         return Err(at.error("replayed", "a name used twice", "three different header names"));
     }
     Ok(markers)
-}
-
-fn execution(at: &At<'_>, layer: Option<ExecutionLayer>) -> Result<Execution, ConfigError> {
-    let Some(ExecutionLayer::Detached(detached)) = layer else { return Ok(Execution::Inline) };
-    let path = format!("{}.detached", at.0);
-    let at = At(&path);
-    let execution = Execution::Detached {
-        cluster: at.name("cluster", &detached.cluster)?,
-        loopback: detached.loopback,
-        timeout_ms: at.millis("timeout", Some(detached.timeout), 0, 1..=MAX_RUN_MS_MAX)?,
-    };
-    if DETACHED_AVAILABLE {
-        Ok(execution)
-    } else {
-        Err(ConfigError::not_available(path, "detached execution"))
-    }
-}
-
-fn downstream_keys(at: &At<'_>, layers: Vec<DownstreamLayer>) -> Result<Vec<DownstreamKey>, ConfigError> {
-    let mut keys: Vec<DownstreamKey> = Vec::with_capacity(layers.len());
-    for (i, layer) in layers.into_iter().enumerate() {
-        let path = if at.0.is_empty() { String::new() } else { format!("{}.", at.0) };
-        let path = format!("{path}downstream_keys[{i}]");
-        let key = downstream(&At(&path), layer)?;
-        if keys.iter().any(|other| other.header == key.header) {
-            return Err(At(&path).error("header", format!("{:?} again", key.header), "each header once"));
-        }
-        keys.push(key);
-    }
-    Ok(keys)
-}
-
-fn downstream(at: &At<'_>, layer: DownstreamLayer) -> Result<DownstreamKey, ConfigError> {
-    let known = provider(&layer.provider);
-    let form = match (layer.form, layer.length) {
-        (None, None) => known.as_ref().map_or(DownstreamForm::Hex { digits: HEX_DIGITS_MAX }, |p| p.form),
-        (Some(FormLayer::Uuid), None) => DownstreamForm::Uuid,
-        (Some(FormLayer::Uuid), Some(_)) => {
-            return Err(at.error("length", "a length of a UUID", "no length: a UUID has its own"));
-        }
-        (Some(FormLayer::Hex), None) => {
-            let most = known.as_ref().map_or(HEX_DIGITS_MAX, |p| p.length_max.min(HEX_DIGITS_MAX));
-            DownstreamForm::Hex { digits: most }
-        }
-        (Some(FormLayer::Hex) | None, Some(length)) => {
-            let digits = usize::try_from(length.0)
-                .ok()
-                .filter(|digits| (HEX_DIGITS_MIN..=HEX_DIGITS_MAX).contains(digits));
-            let expected = "32 to 64 hex digits: fewer than 128 bits may meet by chance";
-            DownstreamForm::Hex {
-                digits: digits.ok_or_else(|| at.error("length", length.0.to_string(), expected))?,
-            }
-        }
-    };
-    if let Some(known) = known.filter(|known| form.len() > known.length_max) {
-        let expected = format!("at most {} characters for {}", known.length_max, layer.provider);
-        return Err(at.error("length", form.len().to_string(), expected));
-    }
-    Ok(DownstreamKey {
-        provider: at.name("provider", &layer.provider)?,
-        operation: at.name("operation", &layer.operation)?,
-        header: at.header("header", &layer.header)?,
-        form,
-    })
 }
