@@ -140,6 +140,8 @@ impl Setup {
         let kind = "extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
         json!({
             "name": "ingress",
+            // A port that another Envoy has is an error, not a port to share.
+            "enable_reuse_port": false,
             "address": address(SocketAddr::from(([127, 0, 0, 1], self.port))),
             "filter_chains": [{"filters": [typed("envoy.filters.network.http_connection_manager", kind, manager)]}],
         })

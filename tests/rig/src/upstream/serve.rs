@@ -119,23 +119,26 @@ fn respond(
     let mut response = Response::new(watched(body(behaviour, pieces.clone())?, left, ending));
     *response.status_mut() = StatusCode::from_u16(behaviour.status)?;
     let headers = response.headers_mut();
-    let set = |headers: &mut HeaderMap, name: &'static str, value: &str| -> Result<()> {
-        headers.insert(name, HeaderValue::from_str(value)?);
+    for (name, value) in &behaviour.headers {
+        headers.append(HeaderName::from_bytes(name.as_bytes())?, HeaderValue::from_bytes(value)?);
+    }
+    // The usual headers of a body, unless the script has said them.
+    let usual = |headers: &mut HeaderMap, name: &'static str, value: &str| -> Result<()> {
+        if !headers.contains_key(name) {
+            headers.insert(name, HeaderValue::from_str(value)?);
+        }
         Ok(())
     };
     match behaviour.body {
         AnswerBody::Count => {
-            set(headers, "content-type", "application/json")?;
-            set(headers, "location", &format!("{path}/{n}"))?;
+            usual(headers, "content-type", "application/json")?;
+            usual(headers, "location", &format!("{path}/{n}"))?;
         }
-        AnswerBody::Endless => set(headers, "content-type", "text/event-stream")?,
+        AnswerBody::Endless => usual(headers, "content-type", "text/event-stream")?,
         AnswerBody::Bytes(_) | AnswerBody::Size(_) | AnswerBody::OneBytePieces(_) => {}
     }
     if let (true, Some(pieces)) = (behaviour.state_length && behaviour.status != 204, &pieces) {
-        set(headers, "content-length", &pieces.iter().map(Bytes::len).sum::<usize>().to_string())?;
-    }
-    for (name, value) in &behaviour.headers {
-        headers.append(HeaderName::from_bytes(name.as_bytes())?, HeaderValue::from_bytes(value)?);
+        usual(headers, "content-length", &pieces.iter().map(Bytes::len).sum::<usize>().to_string())?;
     }
     for (name, _) in &behaviour.trailers {
         headers.append("trailer", HeaderValue::from_str(name)?);
