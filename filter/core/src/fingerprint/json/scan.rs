@@ -128,8 +128,8 @@ pub(super) fn literal(text: &[u8], pos: usize) -> Option<usize> {
 pub(super) fn skip_plain(text: &[u8], pos: usize) -> usize {
     let mut rest = text.get(pos..).unwrap_or_default();
     while let Some((word, tail)) = rest.split_first_chunk::<8>() {
-        if has_special(u64::from_le_bytes(*word)) {
-            break;
+        if let Some(place) = first_special(u64::from_le_bytes(*word)) {
+            return text.len().saturating_sub(rest.len()).saturating_add(place);
         }
         rest = tail;
     }
@@ -142,15 +142,16 @@ pub(super) fn skip_plain(text: &[u8], pos: usize) -> usize {
     text.len().saturating_sub(rest.len())
 }
 
-/// Whether any of eight bytes is a quote, a backslash or below 0x20. A borrow can only leave a
-/// byte that is itself special, so it never makes a wrong yes.
-fn has_special(word: u64) -> bool {
+/// The first of eight bytes, lowest first, that is a quote, a backslash or below 0x20. A borrow
+/// comes only out of a byte that is itself special, so the lowest mark is always right.
+fn first_special(word: u64) -> Option<usize> {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
     let below = |word: u64, limit: u64| word.wrapping_sub(ONES.wrapping_mul(limit)) & !word;
     let quote = word ^ ONES.wrapping_mul(0x22);
     let backslash = word ^ ONES.wrapping_mul(0x5c);
-    (below(word, 0x20) | below(quote, 1) | below(backslash, 1)) & HIGH != 0
+    let marks = (below(word, 0x20) | below(quote, 1) | below(backslash, 1)) & HIGH;
+    (marks != 0).then(|| (marks.trailing_zeros() / 8) as usize)
 }
 
 #[cfg(test)]
