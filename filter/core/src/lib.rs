@@ -9,8 +9,10 @@
 pub mod capture;
 pub mod digest;
 pub mod downstream;
+pub mod exchange;
 pub mod facts;
 pub mod fingerprint;
+pub mod guard;
 pub mod host_value;
 pub mod key;
 pub mod policy;

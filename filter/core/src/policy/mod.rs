@@ -20,6 +20,7 @@ use crate::key::KeyFormat;
 use crate::scope::ScopePolicy;
 pub use fencepost_protocol::claims::OnLost;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// The whole configuration of one filter.
 #[derive(Debug, Clone)]
@@ -31,7 +32,7 @@ pub struct Config {
     /// What happens on routes that name no policy.
     pub unmarked_routes: UnmarkedRoutes,
     /// Policies by name.
-    pub policies: BTreeMap<String, Policy>,
+    pub policies: BTreeMap<String, Rc<Policy>>,
 }
 
 impl Config {
@@ -42,7 +43,7 @@ impl Config {
 
     /// A policy by its name.
     pub fn policy(&self, name: &str) -> Option<&Policy> {
-        self.policies.get(name)
+        self.policies.get(name).map(Rc::as_ref)
     }
 }
 

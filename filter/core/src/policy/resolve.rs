@@ -17,6 +17,7 @@ use fencepost_protocol::StoreKey;
 use fencepost_protocol::claims::{CLAIM_TTL_MS, TTL_MS_MAX};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Longest time that a request may wait for another one: clients give up before.
 const WAIT_MS_MAX: u32 = 60_000;
@@ -133,7 +134,7 @@ pub(super) fn parse(text: &[u8]) -> Result<Config, ConfigError> {
     for (name, layer) in document.policies.0 {
         let path = format!("policies.{name}");
         At("policies").name(&name, &name)?;
-        policies.insert(name.clone(), policy(&At(&path), name, layer, &document.defaults)?);
+        policies.insert(name.clone(), Rc::new(policy(&At(&path), name, layer, &document.defaults)?));
     }
     let unmarked_routes = unmarked(document.unmarked_routes, document.unmarked_policy, &policies)?;
     let store = store(document.store)?;
@@ -153,7 +154,7 @@ fn store(layer: StoreLayer) -> Result<StoreConfig, ConfigError> {
 fn unmarked(
     layer: UnmarkedLayer,
     policy: Option<String>,
-    policies: &BTreeMap<String, Policy>,
+    policies: &BTreeMap<String, Rc<Policy>>,
 ) -> Result<UnmarkedRoutes, ConfigError> {
     let at = At("");
     let known = |policy: Option<String>| {

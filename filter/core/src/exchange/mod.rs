@@ -1,0 +1,653 @@
+//! One guarded request, from its first byte to its last duty: a pure state machine.
+//!
+//! [`Exchange::step`] takes one input and the time, and returns what is to be done, in order.
+//! The adapter feeds it one input per host callback and carries the effects out. The exchange
+//! does not belong to the stream: when the stream goes away it gets [`Input::StreamGone`] and
+//! lives on until [`Exchange::is_over`], because what it owes the store (an answer, a release,
+//! the news that an outcome is unknown) does not depend on the client.
+//!
+//! ```text
+//! Receiving ──body end──▶ Claiming ◀──▶ Waiting
+//!                            │ claimed
+//!                            ▼
+//!                         Running ──upstream's head──▶ Capturing ──end──▶ Settling ──▶ Over
+//!                            └── not run, unknown, not stored, too large ────▲
+//! ```
+//!
+//! Invariants, each held by one place here:
+//! - nothing is forwarded without a `claimed` reply whose lease surely has not run out
+//!   (`claiming.rs`);
+//! - at most one local reply, and none after the response began (`Exchange::reply`);
+//! - an upstream's answer reaches its end only after the store has it, or has failed to take it
+//!   (`settling.rs`);
+//! - every claim that may have been made ends in complete, release or unknown, or is left to its
+//!   lease after [`limits::DUTY_MS_MAX`] of trying.
+
+mod claiming;
+pub mod evidence;
+pub mod limits;
+pub mod renewal;
+mod responding;
+mod settling;
+pub mod store_reply;
+
+use crate::policy::Policy;
+use crate::problem::{Problem, ProblemKind};
+use evidence::Evidence;
+use fencepost_protocol::claims::{RenewResult, Renewal, UnknownCause};
+use fencepost_protocol::{
+    ClaimToken, Fence, Fingerprint, Scheme, ScopeDigest, StoreId, StoreKey, StoredAnswer,
+};
+use std::rc::Rc;
+use store_reply::CallReply;
+
+/// Header name and value, as bytes.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input {
+    /// More of the request's body; `end` on the last piece.
+    RequestBody {
+        /// The new bytes only.
+        chunk: Vec<u8>,
+        /// Whether the body is whole now.
+        end: bool,
+    },
+    /// Trailers came: the request's body is whole.
+    RequestTrailers,
+    /// The host could not hand over all of the request's body.
+    RequestUnreadable,
+    /// A call to the store has come back.
+    StoreReply {
+        /// Which call.
+        call: Call,
+        /// With what.
+        reply: CallReply,
+    },
+    /// A response that is not our own has begun: the upstream's, or one that the proxy made.
+    ResponseHead(ResponseHead),
+    /// More of the response's body; `end` on the last piece.
+    ResponseBody {
+        /// The new bytes only.
+        chunk: Vec<u8>,
+        /// Whether the body is whole now.
+        end: bool,
+    },
+    /// Trailers came: the response's body is whole.
+    ResponseTrailers,
+    /// The host could not hand over all of the response's body.
+    ResponseUnreadable {
+        /// Whether the body is whole now.
+        end: bool,
+    },
+    /// The stream is gone: finished, reset by either side, or timed out.
+    StreamGone(Evidence),
+    /// A renewal of this exchange's claim has come back.
+    Renewed(RenewResult),
+    /// A renewal failed on its way.
+    RenewFailed,
+    /// Time has passed.
+    Tick {
+        /// Whether this VM has ever seen a body while it held headers.
+        body_seen_while_held: bool,
+    },
+}
+
+/// Start of a response.
+#[derive(Debug, Clone)]
+pub struct ResponseHead {
+    /// HTTP status.
+    pub status: u16,
+    /// Header pairs in order, pseudo headers included.
+    pub headers: Vec<Pair>,
+    /// Who made it.
+    pub evidence: Evidence,
+    /// Whether the head is all there is.
+    pub end: bool,
+}
+
+/// A call that an exchange waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Call {
+    /// `/v1/claims`.
+    Claim,
+    /// The duty that ends the exchange: `/v1/complete`, `/v1/release` or `/v1/unknown`.
+    Duty,
+    /// `/v1/unknown` while the request may still be answered.
+    EarlyUnknown,
+}
+
+/// Which of the two clusters a call goes to, so that parked claims never starve what frees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cluster {
+    /// Calls that never park.
+    Decide,
+    /// Claims that may park.
+    Claim,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Call the store service.
+    CallStore {
+        /// Which call; comes back with the reply.
+        call: Call,
+        /// Where to.
+        cluster: Cluster,
+        /// Path of the call.
+        path: &'static str,
+        /// Request body.
+        frame: Rc<Vec<u8>>,
+        /// Timeout for the host.
+        timeout_ms: u32,
+    },
+    /// Answer the client in place of the upstream.
+    LocalReply(LocalReply),
+    /// Let the held request go on, with these changes to its headers.
+    ForwardRequest {
+        /// Names to take out.
+        remove: Vec<String>,
+        /// Headers to set, in place of any of the same name.
+        set: Vec<(String, String)>,
+    },
+    /// Take headers out of the response that is on its way.
+    StripResponse {
+        /// Names to take out.
+        remove: Vec<Vec<u8>>,
+    },
+    /// Put another body and headers in place of a held response that the proxy made.
+    RewriteResponse {
+        /// Headers to set.
+        set: Vec<(String, String)>,
+        /// New body.
+        body: Vec<u8>,
+    },
+    /// Mark a response whose headers are still held.
+    MarkResponse {
+        /// Header name.
+        name: &'static str,
+        /// Header value.
+        value: &'static str,
+    },
+    /// Let the held end of the response go on.
+    ResumeResponse,
+    /// Record how the exchange ended: a counter, and the access log's result.
+    Result(Outcome),
+    /// Write a log line.
+    Warn(String),
+}
+
+/// A local reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalReply {
+    /// HTTP status.
+    pub status: u16,
+    /// Header pairs.
+    pub headers: Vec<Pair>,
+    /// Body.
+    pub body: Vec<u8>,
+    /// Response code details for the access log.
+    pub details: &'static str,
+}
+
+impl From<Problem> for LocalReply {
+    fn from(problem: Problem) -> Self {
+        Self {
+            status: problem.status(),
+            headers: problem.headers(),
+            body: problem.body(),
+            details: problem.kind.details(),
+        }
+    }
+}
+
+/// The refusal of a body that is over its policy's bound.
+pub fn body_too_large(max_body: usize) -> Problem {
+    let detail = format!("this route takes request bodies of at most {max_body} bytes");
+    Problem::new(ProblemKind::BodyTooLarge, detail)
+}
+
+/// How a guarded request ended, for counters and access logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The upstream ran it and its answer is stored.
+    Executed,
+    /// The stored answer was sent again.
+    Replayed,
+    /// The stored answer was sent again to a request that had waited for it.
+    Waited,
+    /// Another request with the key is running.
+    Conflict,
+    /// The key belongs to another request.
+    Mismatch,
+    /// Nobody knows whether the request ran.
+    Unknown,
+    /// The claim was given back: the request did not run.
+    ReleasedNotRun,
+    /// The claim was given back: the answer's status is not stored.
+    ReleasedNotStored,
+    /// The answer could not be stored in time; it is tried on in the background.
+    Unstored,
+    /// The claim had passed to somebody else before its answer came.
+    Lost,
+    /// The answer was too large; its marker is stored.
+    Oversized,
+    /// The client left before its request was forwarded.
+    Cancelled,
+    /// The store could not decide; nothing was forwarded.
+    StoreUnavailable,
+    /// The request was refused before any claim.
+    Refused,
+}
+
+impl Outcome {
+    /// Every outcome, so that counters can be defined beforehand.
+    pub const ALL: [Self; 14] = [
+        Self::Executed,
+        Self::Replayed,
+        Self::Waited,
+        Self::Conflict,
+        Self::Mismatch,
+        Self::Unknown,
+        Self::ReleasedNotRun,
+        Self::ReleasedNotStored,
+        Self::Unstored,
+        Self::Lost,
+        Self::Oversized,
+        Self::Cancelled,
+        Self::StoreUnavailable,
+        Self::Refused,
+    ];
+
+    /// Name in counters and access logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Executed => "executed",
+            Self::Replayed => "replayed",
+            Self::Waited => "waited",
+            Self::Conflict => "conflict",
+            Self::Mismatch => "mismatch",
+            Self::Unknown => "unknown",
+            Self::ReleasedNotRun => "released_not_run",
+            Self::ReleasedNotStored => "released_not_stored",
+            Self::Unstored => "unstored",
+            Self::Lost => "lost",
+            Self::Oversized => "oversized",
+            Self::Cancelled => "cancelled",
+            Self::StoreUnavailable => "store_unavailable",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// What a step may look at and change besides its own exchange.
+pub struct World<'a> {
+    /// Milliseconds on a clock that never goes back.
+    pub now_ms: u64,
+    /// The database that this VM has seen first.
+    pub pin: &'a mut Option<StoreId>,
+    /// `store.timeout` of the configuration.
+    pub store_timeout_ms: u32,
+}
+
+/// What a guard knows of a request before its body is there.
+#[derive(Debug)]
+pub struct Claimant {
+    /// Entry that the request claims.
+    pub key: StoreKey,
+    /// Digest of the caller's scope.
+    pub scope: ScopeDigest,
+    /// Chosen for this exchange; the same in a resend.
+    pub token: ClaimToken,
+    /// The request's headers, for the fingerprint.
+    pub headers: Vec<Pair>,
+    /// Headers that the upstream gets: depth and downstream keys.
+    pub forward: Vec<(String, String)>,
+    /// Client headers that it does not get.
+    pub withhold: Vec<String>,
+}
+
+/// The identity of a claim: enough to make it, finish it and keep it alive.
+#[derive(Debug, Clone)]
+struct Claim {
+    key: StoreKey,
+    scope: ScopeDigest,
+    token: ClaimToken,
+    scheme: Scheme,
+    fingerprint: Fingerprint,
+}
+
+/// A granted claim and the state of its lease.
+#[derive(Debug)]
+struct Held {
+    claim: Claim,
+    fence: Fence,
+    /// When the lease was last known to begin anew.
+    renewed_at: u64,
+    /// A renewal is on its way.
+    renewing: bool,
+    /// The store says that this token holds the key no more.
+    over: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Headers are held; the body is coming in.
+    Receiving { claimant: Claimant, body: Vec<u8>, since: u64 },
+    /// A claim call is on its way.
+    Claiming {
+        claim: Claim,
+        forward: Forward,
+        sent_at: u64,
+        due_at: u64,
+        resend_left: bool,
+        wait_until: u64,
+        waited: bool,
+    },
+    /// Another claim is live; ask again at `ask_at`.
+    Waiting { claim: Claim, forward: Forward, ask_at: u64, wait_until: u64 },
+    /// The request is upstream.
+    Running { held: Held, forwarded_at: u64, told_unknown: bool },
+    /// The upstream's answer is coming in and is held.
+    Capturing { held: Held, head: ResponseHead, ttl_ms: u64, body: Vec<u8> },
+    /// The store is to learn how it ended.
+    Settling(settling::Settling),
+    /// Nothing is owed any more.
+    Over,
+}
+
+/// Header changes for the forwarded request.
+#[derive(Debug, Clone, Default)]
+struct Forward {
+    set: Vec<(String, String)>,
+    remove: Vec<String>,
+}
+
+/// What this exchange itself has sent to the client.
+#[derive(Debug)]
+enum OwnReply {
+    None,
+    Problem,
+    Replay { answer: StoredAnswer, left_ms: u64 },
+}
+
+/// One guarded request.
+#[derive(Debug)]
+pub struct Exchange {
+    policy: Rc<Policy>,
+    state: State,
+    /// The stream is there and can be answered.
+    stream_live: bool,
+    own_reply: OwnReply,
+}
+
+impl Exchange {
+    /// Starts with a request whose headers passed the guard and are held.
+    pub fn new(policy: Rc<Policy>, claimant: Claimant, now_ms: u64) -> Self {
+        Self {
+            policy,
+            state: State::Receiving { claimant, body: Vec::new(), since: now_ms },
+            stream_live: true,
+            own_reply: OwnReply::None,
+        }
+    }
+
+    /// Whether the request's headers and body are held back.
+    pub fn holds_request(&self) -> bool {
+        matches!(self.state, State::Receiving { .. } | State::Claiming { .. } | State::Waiting { .. })
+    }
+
+    /// Whether the response's headers, or its last piece, are held back.
+    pub fn holds_response(&self) -> bool {
+        match &self.state {
+            State::Capturing { .. } => true,
+            State::Settling(settling) => settling.holds_response(),
+            _ => false,
+        }
+    }
+
+    /// Whether the bytes of the response's body are wanted, or only its end.
+    pub fn wants_response_body(&self) -> bool {
+        matches!(self.state, State::Capturing { .. })
+    }
+
+    /// Whether [`Input::Tick`] would do something now; cheap, and true a little too often.
+    pub fn is_due(&self, now_ms: u64) -> bool {
+        match &self.state {
+            State::Receiving { since, .. } => since.saturating_add(limits::HELD_BODY_MS_MAX) <= now_ms,
+            State::Claiming { due_at, .. } => *due_at <= now_ms,
+            State::Waiting { ask_at, .. } => *ask_at <= now_ms,
+            State::Running { forwarded_at, told_unknown, .. } => {
+                !told_unknown && self.silent_until(*forwarded_at) <= now_ms
+            }
+            State::Settling(settling) => settling.is_due(now_ms),
+            State::Capturing { .. } | State::Over => false,
+        }
+    }
+
+    fn silent_until(&self, forwarded_at: u64) -> u64 {
+        forwarded_at.saturating_add(u64::from(self.policy.max_run_ms)).saturating_add(limits::RUN_GRACE_MS)
+    }
+
+    /// Whether this exchange answered by itself: the response on its way is not to be captured.
+    pub fn has_replied(&self) -> bool {
+        !matches!(self.own_reply, OwnReply::None)
+    }
+
+    /// Whether nothing is owed any more and the exchange can be dropped once its stream is gone.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    /// Whether the stream is still there.
+    pub fn is_stream_live(&self) -> bool {
+        self.stream_live
+    }
+
+    /// Bytes that this exchange keeps for the store while no stream holds it.
+    pub fn background_bytes(&self) -> usize {
+        match &self.state {
+            State::Settling(settling) => settling.frame_len(),
+            _ => 0,
+        }
+    }
+
+    /// The header map to put in place of our own reply's on its way out, where the host's copy
+    /// would double stored headers or lose some.
+    pub fn own_reply_headers(&self, present: &[Pair]) -> Option<Vec<Pair>> {
+        match &self.own_reply {
+            OwnReply::Replay { answer, left_ms } => {
+                Some(crate::capture::replay_headers(answer, &self.policy.response.markers, present, *left_ms))
+            }
+            OwnReply::None | OwnReply::Problem => None,
+        }
+    }
+
+    /// The claim that has to be renewed now, if any; the caller sends it with others.
+    pub fn take_due_renewal(&mut self, now_ms: u64) -> Option<Renewal> {
+        let (max_run_ms, claim_ttl_ms) = (u64::from(self.policy.max_run_ms), self.policy.claim_ttl_ms);
+        let (held, run_until) = match &mut self.state {
+            State::Running { held, forwarded_at, told_unknown: false } => {
+                (held, forwarded_at.saturating_add(max_run_ms))
+            }
+            State::Capturing { held, .. } => (held, now_ms),
+            State::Settling(settling) => (settling.held_to_renew()?, now_ms),
+            _ => return None,
+        };
+        let due = held.renewed_at.saturating_add(u64::from(claim_ttl_ms) / 3) <= now_ms;
+        if held.over || held.renewing || !due {
+            return None;
+        }
+        held.renewing = true;
+        let run_ms = u32::try_from(run_until.saturating_sub(now_ms)).unwrap_or(u32::MAX);
+        Some(Renewal { key: held.claim.key.clone(), token: held.claim.token, claim_ttl_ms, run_ms })
+    }
+
+    /// Takes one input and says what is to be done, in order.
+    pub fn step(&mut self, input: Input, world: &mut World<'_>) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match input {
+            Input::RequestBody { chunk, end } => self.on_request_body(&chunk, end, world, &mut effects),
+            Input::RequestTrailers => self.on_request_body(&[], true, world, &mut effects),
+            Input::RequestUnreadable => self.on_request_unreadable(&mut effects),
+            Input::StoreReply { call: Call::Claim, reply } => {
+                self.on_claim_reply(&reply, world, &mut effects)
+            }
+            Input::StoreReply { call: Call::Duty, reply } => self.on_duty_reply(&reply, world, &mut effects),
+            // Sent so that retries are told early; what ends the exchange comes later anyway.
+            Input::StoreReply { call: Call::EarlyUnknown, .. } => {}
+            Input::ResponseHead(head) => self.on_response_head(head, world, &mut effects),
+            Input::ResponseBody { chunk, end } => self.on_response_body(&chunk, end, world, &mut effects),
+            Input::ResponseTrailers => self.on_response_body(&[], true, world, &mut effects),
+            Input::ResponseUnreadable { end } => self.on_response_unreadable(end, world, &mut effects),
+            Input::StreamGone(evidence) => self.on_stream_gone(&evidence, world, &mut effects),
+            Input::Renewed(result) => self.on_renewed(result, world.now_ms),
+            Input::RenewFailed => self.on_renew_failed(),
+            Input::Tick { body_seen_while_held } => self.on_tick(body_seen_while_held, world, &mut effects),
+        }
+        effects
+    }
+
+    fn on_stream_gone(&mut self, evidence: &Evidence, world: &mut World<'_>, effects: &mut Vec<Effect>) {
+        if !self.stream_live {
+            return;
+        }
+        self.stream_live = false;
+        match core::mem::replace(&mut self.state, State::Over) {
+            State::Receiving { .. } | State::Waiting { .. } => {
+                if !self.has_replied() {
+                    effects.push(Effect::Result(Outcome::Cancelled));
+                }
+            }
+            // The claim may be granted yet: its reply decides what is owed.
+            claiming @ State::Claiming { .. } => {
+                if !self.has_replied() {
+                    effects.push(Effect::Result(Outcome::Cancelled));
+                }
+                self.state = claiming;
+            }
+            State::Running { held, .. } => {
+                let cause = match evidence.ending_without_response() {
+                    evidence::Ending::Unknown(cause) => cause,
+                    evidence::Ending::Answered | evidence::Ending::NotRun => UnknownCause::Other,
+                };
+                self.settle_unknown(held, cause, world, effects);
+            }
+            State::Capturing { held, .. } => {
+                let cause = match evidence.ending_without_response() {
+                    evidence::Ending::Unknown(cause) => cause,
+                    evidence::Ending::Answered | evidence::Ending::NotRun => UnknownCause::Reset,
+                };
+                self.settle_unknown(held, cause, world, effects);
+            }
+            State::Settling(mut settling) => {
+                settling.on_stream_gone();
+                self.state = State::Settling(settling);
+                self.end_if_settled();
+            }
+            State::Over => {}
+        }
+    }
+
+    fn on_renewed(&mut self, result: RenewResult, now_ms: u64) {
+        if let Some(held) = self.held_mut() {
+            held.renewing = false;
+            match result {
+                RenewResult::Renewed => held.renewed_at = now_ms,
+                // Whatever the reason, renewing again won't help. Whether the answer can still
+                // be stored is the store's to say, when there is one.
+                RenewResult::Refused { .. } => held.over = true,
+            }
+        }
+    }
+
+    fn on_renew_failed(&mut self) {
+        if let Some(held) = self.held_mut() {
+            held.renewing = false;
+        }
+    }
+
+    fn held_mut(&mut self) -> Option<&mut Held> {
+        match &mut self.state {
+            State::Running { held, .. } | State::Capturing { held, .. } => Some(held),
+            State::Settling(settling) => settling.held_mut(),
+            State::Receiving { .. } | State::Claiming { .. } | State::Waiting { .. } | State::Over => None,
+        }
+    }
+
+    fn on_tick(&mut self, body_seen_while_held: bool, world: &mut World<'_>, effects: &mut Vec<Effect>) {
+        let now = world.now_ms;
+        match &mut self.state {
+            State::Receiving { since, .. } => {
+                if !body_seen_while_held && since.saturating_add(limits::HELD_BODY_MS_MAX) <= now {
+                    effects.push(Effect::Warn(
+                        "no request body came while its headers were held: set \
+                         allow_on_headers_stop_iteration: true in the filter's PluginConfig"
+                            .into(),
+                    ));
+                    let problem = Problem::new(ProblemKind::HostOption, "the request's body never came");
+                    self.refuse(problem, Outcome::Refused, effects);
+                }
+            }
+            State::Claiming { due_at, .. } => {
+                if *due_at <= now {
+                    self.on_claim_reply(&CallReply::Broken, world, effects);
+                }
+            }
+            State::Waiting { ask_at, .. } => {
+                if *ask_at <= now {
+                    self.ask_again(world, effects);
+                }
+            }
+            State::Running { forwarded_at, told_unknown, held } => {
+                let max_run_ms = u64::from(self.policy.max_run_ms);
+                let silent_until =
+                    forwarded_at.saturating_add(max_run_ms).saturating_add(limits::RUN_GRACE_MS);
+                if !*told_unknown && silent_until <= now {
+                    *told_unknown = true;
+                    effects.push(settling::early_unknown(&held.claim, UnknownCause::Timeout, world));
+                    effects.push(Effect::Warn(format!(
+                        "entry {} ran past max_run without an answer",
+                        held.claim.key
+                    )));
+                }
+            }
+            State::Settling(_) => self.on_settling_tick(world, effects),
+            State::Capturing { .. } | State::Over => {}
+        }
+    }
+
+    /// Ends the exchange before anything was claimed or forwarded.
+    fn refuse(&mut self, problem: Problem, outcome: Outcome, effects: &mut Vec<Effect>) {
+        self.state = State::Over;
+        self.reply(OwnReply::Problem, problem.into(), effects);
+        effects.push(Effect::Result(outcome));
+    }
+
+    fn on_request_unreadable(&mut self, effects: &mut Vec<Effect>) {
+        if matches!(self.state, State::Receiving { .. }) {
+            let problem =
+                Problem::new(ProblemKind::Stalled, "the proxy could not hand over the request's body");
+            self.refuse(problem, Outcome::Refused, effects);
+        }
+    }
+
+    /// The one place that answers the client: at most once, and only while it is there.
+    fn reply(&mut self, own: OwnReply, reply: LocalReply, effects: &mut Vec<Effect>) {
+        if self.stream_live && !self.has_replied() {
+            self.own_reply = own;
+            effects.push(Effect::LocalReply(reply));
+        }
+    }
+}
+
+impl Claim {
+    fn new(claimant: &Claimant, scheme: Scheme, fingerprint: Fingerprint) -> Self {
+        Self { key: claimant.key.clone(), scope: claimant.scope, token: claimant.token, scheme, fingerprint }
+    }
+}
+
+#[cfg(test)]
+mod tests;

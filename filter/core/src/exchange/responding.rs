@@ -1,0 +1,209 @@
+//! From the first byte of a response to the duty that it leads to.
+
+use super::evidence::Ending;
+use super::settling::{Duty, Response};
+use super::*;
+use crate::capture::{self, StoreDecision};
+use crate::policy::Oversized;
+use fencepost_protocol::claims::ReleaseCause;
+
+impl Exchange {
+    pub(super) fn on_response_head(
+        &mut self,
+        head: ResponseHead,
+        world: &mut World<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        match core::mem::replace(&mut self.state, State::Over) {
+            State::Running { held, .. } => self.on_outcome(held, head, world, effects),
+            // The proxy answered before anything was forwarded, such as a timeout or a limit of
+            // its own: the request is over for the client.
+            State::Receiving { .. } | State::Waiting { .. } => {
+                self.own_reply = OwnReply::Problem;
+                effects.push(Effect::Result(Outcome::Cancelled));
+            }
+            claiming @ State::Claiming { .. } => {
+                self.own_reply = OwnReply::Problem;
+                effects.push(Effect::Result(Outcome::Cancelled));
+                self.state = claiming;
+            }
+            other @ (State::Capturing { .. } | State::Settling(_) | State::Over) => self.state = other,
+        }
+    }
+
+    fn on_outcome(
+        &mut self,
+        held: Held,
+        head: ResponseHead,
+        world: &mut World<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        match head.evidence.ending() {
+            Ending::Answered => self.on_answer(held, head, world, effects),
+            Ending::NotRun => {
+                effects.push(Effect::Result(Outcome::ReleasedNotRun));
+                let duty = Duty::release(&held.claim, ReleaseCause::NotRun);
+                self.settle(held, duty, Response::streaming(head.end), world, effects);
+            }
+            Ending::Unknown(cause) => {
+                effects.push(Effect::Result(Outcome::Unknown));
+                let duty = Duty::unknown(&held.claim, cause);
+                let response = Response::proxy_made(head.end);
+                self.settle(held, duty, response, world, effects);
+            }
+        }
+    }
+
+    fn on_answer(
+        &mut self,
+        held: Held,
+        head: ResponseHead,
+        world: &mut World<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let remove = capture::strip_markers(&self.policy.response.markers, &head.headers);
+        if !remove.is_empty() {
+            effects.push(Effect::StripResponse { remove });
+        }
+        let ttl_ms = match capture::store_decision(&self.policy.response, head.status) {
+            StoreDecision::Store { ttl_ms } => ttl_ms,
+            StoreDecision::Release => {
+                effects.push(Effect::Result(Outcome::ReleasedNotStored));
+                let duty = Duty::release(&held.claim, ReleaseCause::StatusNotStored);
+                self.settle(held, duty, Response::streaming(head.end), world, effects);
+                return;
+            }
+            StoreDecision::Unstorable => {
+                effects.push(Effect::Result(Outcome::Unknown));
+                let duty = Duty::unknown(&held.claim, UnknownCause::AnswerLost);
+                self.settle(held, duty, Response::streaming(head.end), world, effects);
+                return;
+            }
+        };
+        if head.end {
+            self.complete(held, &head, ttl_ms, &[], world, effects);
+        } else if self.is_oversized(&head) {
+            self.settle_oversized(held, head.status, ttl_ms, world, effects);
+        } else {
+            self.state = State::Capturing { held, head, ttl_ms, body: Vec::new() };
+        }
+    }
+
+    /// Whether the head alone says that the answer can't be kept.
+    fn is_oversized(&self, head: &ResponseHead) -> bool {
+        let max = self.policy.response.max_body as u64;
+        head.headers.iter().any(|(name, value)| {
+            let value = core::str::from_utf8(value).unwrap_or("").trim();
+            match name.as_slice() {
+                b"content-length" => value.parse::<u64>().is_ok_and(|len| len > max),
+                b"content-type" => value.to_ascii_lowercase().starts_with("text/event-stream"),
+                _ => false,
+            }
+        })
+    }
+
+    pub(super) fn on_response_body(
+        &mut self,
+        chunk: &[u8],
+        end: bool,
+        world: &mut World<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        match &mut self.state {
+            State::Capturing { body, .. } => {
+                let too_large = body.len().saturating_add(chunk.len()) > self.policy.response.max_body;
+                if !too_large {
+                    body.extend_from_slice(chunk);
+                    if !end {
+                        return;
+                    }
+                }
+                let State::Capturing { held, head, ttl_ms, body } =
+                    core::mem::replace(&mut self.state, State::Over)
+                else {
+                    return;
+                };
+                if too_large {
+                    self.settle_oversized(held, head.status, ttl_ms, world, effects);
+                    if end {
+                        self.on_response_body(&[], true, world, effects);
+                    }
+                } else {
+                    self.complete(held, &head, ttl_ms, &body, world, effects);
+                }
+            }
+            State::Settling(settling) if end => {
+                if let Some(problem) = settling.on_response_end() {
+                    effects.push(problem);
+                }
+                self.end_if_settled();
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn on_response_unreadable(
+        &mut self,
+        end: bool,
+        world: &mut World<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let State::Capturing { .. } = self.state
+            && let State::Capturing { held, .. } = core::mem::replace(&mut self.state, State::Over)
+        {
+            effects.push(Effect::Result(Outcome::Unknown));
+            let duty = Duty::unknown(&held.claim, UnknownCause::AnswerLost);
+            self.settle(held, duty, Response::streaming(end), world, effects);
+        } else {
+            self.on_response_body(&[], end, world, effects);
+        }
+    }
+
+    fn complete(
+        &mut self,
+        held: Held,
+        head: &ResponseHead,
+        ttl_ms: u64,
+        body: &[u8],
+        world: &mut World<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let headers = capture::keep_headers(
+            &self.policy.response.headers,
+            &self.policy.response.markers,
+            &head.headers,
+        );
+        let duty = Duty::complete(&held, head.status, &headers, body, ttl_ms, Outcome::Executed);
+        self.settle(held, duty, Response::held(), world, effects);
+    }
+
+    /// The answer is too large to keep, or endless: its marker is stored in its place, and the
+    /// answer itself streams through.
+    fn settle_oversized(
+        &mut self,
+        held: Held,
+        status: u16,
+        ttl_ms: u64,
+        world: &mut World<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let duty = match self.policy.response.oversized {
+            Oversized::Gone => {
+                let marker = capture::oversized_marker(status, &self.policy.response.markers);
+                Duty::complete(
+                    &held,
+                    marker.status,
+                    &marker.headers,
+                    &marker.body,
+                    ttl_ms,
+                    Outcome::Oversized,
+                )
+            }
+            Oversized::Rerun => {
+                effects.push(Effect::Result(Outcome::ReleasedNotStored));
+                Duty::release(&held.claim, ReleaseCause::StatusNotStored)
+            }
+        };
+        self.settle(held, duty, Response::streaming(false), world, effects);
+    }
+}

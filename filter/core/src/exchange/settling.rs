@@ -1,0 +1,379 @@
+//! What is owed to the store at the end, tried until it is done, whoever has left meanwhile.
+//!
+//! While the store has not confirmed, the end of the response is held, so a client that has its
+//! answer can be sure that a retry finds it. A failed first try lets the client have its answer,
+//! marked `unstored`; the duty goes on in the background, its claim renewed, until it is done or
+//! [`limits::DUTY_MS_MAX`] have passed.
+
+use super::store_reply::{CallReply, StoreFailure, decode};
+use super::*;
+use fencepost_protocol::claims::{
+    CompleteReply, CompleteRequest, Refusal, ReleaseCause, ReleaseReply, ReleaseRequest, UnknownReply,
+    UnknownRequest,
+};
+use fencepost_protocol::{PROTOCOL_VERSION, answer, frame, paths};
+
+/// Response header that tells a client of an answer whose storing failed or came too late.
+pub const RESULT_HEADER: &str = "x-fencepost-result";
+
+/// One call that ends the exchange.
+#[derive(Debug)]
+pub(super) struct Duty {
+    kind: Kind,
+    path: &'static str,
+    frame: Rc<Vec<u8>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Complete(Outcome),
+    Release,
+    Unknown,
+}
+
+/// How far the response is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Response {
+    /// Whole, with its headers held: it can still be marked.
+    HeldWhole,
+    /// Its head has gone on; pieces pass, the last one will be held.
+    Streaming,
+    /// Its head has gone on; the last piece is held.
+    HeldEnd,
+    /// Made by the proxy, held from its head on, to be rewritten at its end.
+    ProxyMade,
+    /// Sent, or not to be sent.
+    Gone,
+}
+
+impl Response {
+    pub(super) fn held() -> Self {
+        Self::HeldWhole
+    }
+
+    /// A response that passes; `end` if its head is all there is, which is then held.
+    pub(super) fn streaming(end: bool) -> Self {
+        if end { Self::HeldWhole } else { Self::Streaming }
+    }
+
+    pub(super) fn proxy_made(end: bool) -> Self {
+        if end { Self::HeldWhole } else { Self::ProxyMade }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Settling {
+    /// The claim to keep alive meanwhile; none where none was granted.
+    held: Option<Held>,
+    duty: Duty,
+    response: Response,
+    began_at: u64,
+    /// When to act next: while a call is on its way, when it is overdue.
+    next_at: u64,
+    in_flight: bool,
+    tries: u32,
+    done: bool,
+}
+
+impl Duty {
+    pub(super) fn complete(
+        held: &Held,
+        status: u16,
+        headers: &[Pair],
+        body: &[u8],
+        ttl_ms: u64,
+        outcome: Outcome,
+    ) -> Self {
+        let claim = &held.claim;
+        let block = answer::encode_headers(headers);
+        let request = CompleteRequest {
+            v: PROTOCOL_VERSION,
+            key: claim.key.clone(),
+            token: claim.token,
+            fence: held.fence,
+            scheme: claim.scheme.clone(),
+            fingerprint: claim.fingerprint,
+            scope: claim.scope,
+            status,
+            headers_len: u32::try_from(block.len()).unwrap_or(u32::MAX),
+            body_len: u32::try_from(body.len()).unwrap_or(u32::MAX),
+            ttl_ms,
+        };
+        match frame::encode(&request, &[&block, body]) {
+            Ok(frame) => Self { kind: Kind::Complete(outcome), path: paths::COMPLETE, frame: Rc::new(frame) },
+            // Cannot fail: bodies are bounded far below the frame's payload. If it did, the
+            // answer would be lost, and that is what is recorded.
+            Err(_) => Self::unknown(claim, UnknownCause::AnswerLost),
+        }
+    }
+
+    pub(super) fn release(claim: &Claim, cause: ReleaseCause) -> Self {
+        let request = ReleaseRequest {
+            v: PROTOCOL_VERSION,
+            key: claim.key.clone(),
+            token: claim.token,
+            scheme: claim.scheme.clone(),
+            fingerprint: claim.fingerprint,
+            scope: claim.scope,
+            cause,
+        };
+        Self { kind: Kind::Release, path: paths::RELEASE, frame: encode(&request) }
+    }
+
+    pub(super) fn unknown(claim: &Claim, cause: UnknownCause) -> Self {
+        let request =
+            UnknownRequest { v: PROTOCOL_VERSION, key: claim.key.clone(), token: claim.token, cause };
+        Self { kind: Kind::Unknown, path: paths::UNKNOWN, frame: encode(&request) }
+    }
+
+    fn call(&self, call: Call, world: &World<'_>) -> Effect {
+        Effect::CallStore {
+            call,
+            cluster: Cluster::Decide,
+            path: self.path,
+            frame: Rc::clone(&self.frame),
+            timeout_ms: world.store_timeout_ms,
+        }
+    }
+}
+
+/// Cannot fail: heads without payload are far below the frame's bound. An empty frame would be
+/// refused by the service and the duty given up.
+fn encode<T: serde::Serialize>(request: &T) -> Rc<Vec<u8>> {
+    Rc::new(frame::encode(request, &[]).unwrap_or_default())
+}
+
+/// An early word that the outcome is unknown, while the answer may still come.
+pub(super) fn early_unknown(claim: &Claim, cause: UnknownCause, world: &World<'_>) -> Effect {
+    Duty::unknown(claim, cause).call(Call::EarlyUnknown, world)
+}
+
+impl Settling {
+    pub(super) fn holds_response(&self) -> bool {
+        match self.response {
+            Response::HeldWhole | Response::HeldEnd | Response::ProxyMade => true,
+            Response::Streaming | Response::Gone => false,
+        }
+    }
+
+    pub(super) fn held_mut(&mut self) -> Option<&mut Held> {
+        self.held.as_mut()
+    }
+
+    pub(super) fn held_to_renew(&mut self) -> Option<&mut Held> {
+        if self.done || !matches!(self.duty.kind, Kind::Complete(_)) { None } else { self.held.as_mut() }
+    }
+
+    pub(super) fn is_due(&self, now_ms: u64) -> bool {
+        !self.done && self.next_at <= now_ms
+    }
+
+    pub(super) fn frame_len(&self) -> usize {
+        self.duty.frame.len()
+    }
+
+    pub(super) fn on_stream_gone(&mut self) {
+        self.response = Response::Gone;
+    }
+
+    /// The response has come to its end. A proxy's own answer to an unknown outcome is put into
+    /// words that can't be mistaken for a failure.
+    pub(super) fn on_response_end(&mut self) -> Option<Effect> {
+        match self.response {
+            Response::Streaming => {
+                self.response = if self.done { Response::Gone } else { Response::HeldEnd };
+                None
+            }
+            Response::ProxyMade => {
+                self.response = if self.done { Response::Gone } else { Response::HeldWhole };
+                let problem = Problem::new(
+                    ProblemKind::UpstreamLost,
+                    "the request may have been carried out; ask again with the same key to learn how it ended",
+                );
+                Some(rewrite(&problem.retry_after_ms(limits::RETRY_AFTER_UNKNOWN_MS)))
+            }
+            Response::HeldWhole | Response::HeldEnd | Response::Gone => None,
+        }
+    }
+
+    /// Lets a held response go; one that the proxy made and that has not ended yet goes on being
+    /// held until it can be rewritten.
+    fn let_go(&mut self, mark: Option<Outcome>, effects: &mut Vec<Effect>) {
+        match self.response {
+            Response::HeldWhole => {
+                if let Some(outcome) = mark {
+                    effects.push(Effect::MarkResponse { name: RESULT_HEADER, value: outcome.as_str() });
+                }
+                effects.push(Effect::ResumeResponse);
+                self.response = Response::Gone;
+            }
+            Response::HeldEnd => {
+                effects.push(Effect::ResumeResponse);
+                self.response = Response::Gone;
+            }
+            Response::Streaming | Response::ProxyMade | Response::Gone => {}
+        }
+    }
+}
+
+/// Puts a problem in place of a response whose headers and body are held.
+fn rewrite(problem: &Problem) -> Effect {
+    let body = problem.body();
+    let mut set = vec![(":status".to_owned(), problem.status().to_string())];
+    set.push(("content-length".to_owned(), body.len().to_string()));
+    for (name, value) in problem.headers() {
+        set.push((String::from_utf8_lossy(&name).into_owned(), String::from_utf8_lossy(&value).into_owned()));
+    }
+    Effect::RewriteResponse { set, body }
+}
+
+impl Exchange {
+    /// Begins the duty that ends this exchange.
+    pub(super) fn settle(
+        &mut self,
+        held: Held,
+        duty: Duty,
+        response: Response,
+        world: &mut World<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.begin(Some(held), duty, response, world, effects);
+    }
+
+    pub(super) fn settle_unclaimed(&mut self, duty: Duty, world: &mut World<'_>, effects: &mut Vec<Effect>) {
+        self.begin(None, duty, Response::Gone, world, effects);
+    }
+
+    pub(super) fn settle_unknown(
+        &mut self,
+        held: Held,
+        cause: UnknownCause,
+        world: &mut World<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        effects.push(Effect::Result(Outcome::Unknown));
+        let duty = Duty::unknown(&held.claim, cause);
+        self.begin(Some(held), duty, Response::Gone, world, effects);
+    }
+
+    fn begin(
+        &mut self,
+        held: Option<Held>,
+        duty: Duty,
+        response: Response,
+        world: &mut World<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut settling = Settling {
+            held,
+            duty,
+            response: if self.stream_live { response } else { Response::Gone },
+            began_at: world.now_ms,
+            next_at: 0,
+            in_flight: false,
+            tries: 0,
+            done: false,
+        };
+        settling.send(world, effects);
+        self.state = State::Settling(settling);
+    }
+
+    pub(super) fn on_settling_tick(&mut self, world: &mut World<'_>, effects: &mut Vec<Effect>) {
+        let State::Settling(settling) = &mut self.state else { return };
+        if settling.done || settling.next_at > world.now_ms {
+            return;
+        }
+        if settling.in_flight {
+            self.on_duty_reply(&CallReply::Broken, world, effects);
+        } else {
+            settling.send(world, effects);
+        }
+    }
+
+    pub(super) fn on_duty_reply(
+        &mut self,
+        reply: &CallReply,
+        world: &mut World<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let State::Settling(settling) = &mut self.state else { return };
+        if settling.done {
+            return;
+        }
+        settling.in_flight = false;
+        let outcome = match settling.duty.kind {
+            Kind::Complete(stored) => {
+                decode::<CompleteReply>(reply, world.pin).map(|(reply, _)| match reply {
+                    CompleteReply::Stored | CompleteReply::AlreadyStored => Some(stored),
+                    CompleteReply::Refused { .. } => Some(Outcome::Lost),
+                })
+            }
+            Kind::Release => decode::<ReleaseReply>(reply, world.pin).map(|(reply, _)| match reply {
+                ReleaseReply::Released | ReleaseReply::AlreadyReleased => None,
+                // The token holds nothing, and the store remembers it as dead.
+                ReleaseReply::Refused {
+                    reason: Refusal::HeldByOther | Refusal::Completed | Refusal::Unknown,
+                } => None,
+                ReleaseReply::Refused { .. } => None,
+            }),
+            Kind::Unknown => decode::<UnknownReply>(reply, world.pin).map(|(reply, _)| match reply {
+                UnknownReply::Marked | UnknownReply::AlreadyMarked | UnknownReply::Refused { .. } => None,
+            }),
+        };
+        match outcome {
+            Ok(outcome) => settling.on_done(outcome, effects),
+            Err(failure) => settling.on_failed(failure, world, effects),
+        }
+        self.end_if_settled();
+    }
+
+    pub(super) fn end_if_settled(&mut self) {
+        if let State::Settling(settling) = &self.state
+            && settling.done
+            && !matches!(settling.response, Response::Streaming | Response::ProxyMade)
+        {
+            self.state = State::Over;
+        }
+    }
+}
+
+impl Settling {
+    fn send(&mut self, world: &World<'_>, effects: &mut Vec<Effect>) {
+        effects.push(self.duty.call(Call::Duty, world));
+        self.in_flight = true;
+        self.tries = self.tries.saturating_add(1);
+        self.next_at = world
+            .now_ms
+            .saturating_add(u64::from(world.store_timeout_ms))
+            .saturating_add(limits::CALL_GRACE_MS);
+    }
+
+    fn on_done(&mut self, outcome: Option<Outcome>, effects: &mut Vec<Effect>) {
+        self.done = true;
+        if let Some(outcome) = outcome {
+            effects.push(Effect::Result(outcome));
+        }
+        self.let_go(outcome.filter(|outcome| *outcome == Outcome::Lost), effects);
+    }
+
+    fn on_failed(&mut self, failure: StoreFailure, world: &World<'_>, effects: &mut Vec<Effect>) {
+        if self.tries == 1 {
+            let mark = match self.duty.kind {
+                Kind::Complete(_) => Some(Outcome::Unstored),
+                Kind::Release | Kind::Unknown => None,
+            };
+            effects.extend(mark.map(Effect::Result));
+            effects.push(Effect::Warn(format!("{} failed: {}; trying on", self.duty.path, failure.as_str())));
+            self.let_go(mark, effects);
+        }
+        let age = world.now_ms.saturating_sub(self.began_at);
+        if matches!(failure, StoreFailure::Refused(_)) || age >= limits::DUTY_MS_MAX {
+            effects.push(Effect::Warn(format!("{} given up after {} tries", self.duty.path, self.tries)));
+            self.done = true;
+            return;
+        }
+        let factor = 1u64 << self.tries.saturating_sub(1).min(16);
+        let pause = limits::DUTY_RETRY_MS.start().saturating_mul(factor).min(*limits::DUTY_RETRY_MS.end());
+        self.next_at = world.now_ms.saturating_add(pause);
+    }
+}

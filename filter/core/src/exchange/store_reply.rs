@@ -1,0 +1,143 @@
+//! What a reply of the store service means: decoded once, with every way of being wrong.
+//!
+//! Nothing that can't be read as the expected outcome is ever taken for one. Whether a failed
+//! call was carried out is not known, so its caller acts as if it may have been.
+
+use fencepost_protocol::{FrameError, PROTOCOL_VERSION_MIN, StoreId, claims::Reply, frame};
+use serde::de::DeserializeOwned;
+
+/// What came back from a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallReply {
+    /// The connection broke, or the call could not be made: no reply at all.
+    Broken,
+    /// A response.
+    Answer {
+        /// HTTP status.
+        status: u16,
+        /// Whether it carries the service's protocol header: if not, somebody else answered.
+        from_service: bool,
+        /// Body bytes.
+        body: Vec<u8>,
+    },
+}
+
+/// Why a reply decides nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreFailure {
+    /// No reply, or a proxy's 502 or 503 in its place.
+    Broken,
+    /// A proxy's 504: the service was too slow.
+    Timeout,
+    /// The service answers, but its database does not, or it is draining.
+    Unavailable,
+    /// The service refused the call: bad credentials, key prefix, or message.
+    Refused(u16),
+    /// Not a reply of the service, or one that can't be read.
+    Nonsense,
+    /// Another database answered than the one that this VM has seen before.
+    OtherStore,
+}
+
+impl StoreFailure {
+    /// Whether the same call is worth one immediate repeat.
+    pub fn is_worth_a_resend(self) -> bool {
+        matches!(self, Self::Broken)
+    }
+
+    /// Short name for logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Broken => "connection broken",
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::Refused(_) => "call refused",
+            Self::Nonsense => "unreadable reply",
+            Self::OtherStore => "another database answered",
+        }
+    }
+}
+
+/// Decodes a reply and checks who sent it. The first database that answers is pinned.
+pub fn decode<'a, T: DeserializeOwned>(
+    reply: &'a CallReply,
+    pin: &mut Option<StoreId>,
+) -> Result<(T, &'a [u8]), StoreFailure> {
+    let (status, from_service, body) = match reply {
+        CallReply::Broken => return Err(StoreFailure::Broken),
+        CallReply::Answer { status, from_service, body } => (*status, *from_service, body),
+    };
+    match (status, from_service) {
+        (200, true) => {}
+        (200, false) => return Err(StoreFailure::Nonsense),
+        (503, true) => return Err(StoreFailure::Unavailable),
+        (502 | 503, false) => return Err(StoreFailure::Broken),
+        (504, _) => return Err(StoreFailure::Timeout),
+        (500.., true) => return Err(StoreFailure::Unavailable),
+        (400..=499, true) => return Err(StoreFailure::Refused(status)),
+        _ => return Err(StoreFailure::Nonsense),
+    }
+    let (reply, payload) = frame::decode::<Reply<T>>(body).map_err(|error| match error {
+        FrameError::Truncated { .. }
+        | FrameError::HeadTooLong(_)
+        | FrameError::PayloadTooLong(_)
+        | FrameError::Head(_) => StoreFailure::Nonsense,
+    })?;
+    if reply.v < PROTOCOL_VERSION_MIN {
+        return Err(StoreFailure::Nonsense);
+    }
+    match pin {
+        Some(known) if *known != reply.store_id => return Err(StoreFailure::OtherStore),
+        Some(_) => {}
+        None => *pin = Some(reply.store_id),
+    }
+    Ok((reply.reply, payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencepost_protocol::claims::ClaimReply;
+
+    fn answer(status: u16, from_service: bool, body: &[u8]) -> CallReply {
+        CallReply::Answer { status, from_service, body: body.to_vec() }
+    }
+
+    fn framed(store: u8) -> Vec<u8> {
+        let head = Reply::new(StoreId::from_bytes([store; 16]), ClaimReply::Mismatch);
+        frame::encode(&head, &[]).unwrap()
+    }
+
+    #[test]
+    fn only_a_readable_200_of_the_service_decides() {
+        for (reply, failure) in [
+            (CallReply::Broken, StoreFailure::Broken),
+            (answer(200, false, &framed(1)), StoreFailure::Nonsense),
+            (answer(200, true, b"<html>hello</html>"), StoreFailure::Nonsense),
+            (answer(200, true, &framed(1)[..20]), StoreFailure::Nonsense),
+            (answer(200, true, b""), StoreFailure::Nonsense),
+            (answer(503, false, b"upstream connect error"), StoreFailure::Broken),
+            (answer(503, true, b"{}"), StoreFailure::Unavailable),
+            (answer(504, false, b"upstream request timeout"), StoreFailure::Timeout),
+            (answer(403, true, b"{}"), StoreFailure::Refused(403)),
+            (answer(404, false, b"nothing here"), StoreFailure::Nonsense),
+            (answer(302, true, b""), StoreFailure::Nonsense),
+        ] {
+            assert_eq!(
+                decode::<ClaimReply>(&reply, &mut None).map(|(reply, _)| reply),
+                Err(failure),
+                "{reply:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_first_database_is_pinned_and_another_is_noticed() {
+        let mut pin = None;
+        let first = answer(200, true, &framed(1));
+        assert!(decode::<ClaimReply>(&first, &mut pin).is_ok());
+        let other = answer(200, true, &framed(2));
+        assert_eq!(decode::<ClaimReply>(&other, &mut pin).map(|_| ()), Err(StoreFailure::OtherStore));
+        assert!(decode::<ClaimReply>(&first, &mut pin).is_ok());
+    }
+}
