@@ -1,5 +1,9 @@
 //! End to end: a real Envoy with the built filter, the real service, real stores.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests are tests
 
+mod endings;
+mod guarded;
 mod rig;
 mod rig_service;
+mod store_outage;
+mod support;
