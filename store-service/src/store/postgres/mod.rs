@@ -1,13 +1,51 @@
-//! The PostgreSQL store.
+//! The PostgreSQL store: any number of instances, decided by the database.
+//!
+//! One statement decides one kind of operation for a batch of keys, in autocommit, by the
+//! database's clock; `sql/` has one file for each, and its head says what it locks and why it is
+//! right. What a caller is told when nothing was written comes from the row that the statement
+//! returned, through the same pure functions that the other stores apply.
+//!
+//! Rooms: [`session`] is a checked connection, [`lane`] the workers that own them, [`batch`] puts
+//! operations together, `claim_*` are the kinds of operation.
 
-use super::{Clock, OpenError, Store, StoreError, StoreKind};
-use crate::entry::{Claim, ClaimOutcome, Complete, Release, SweepKind};
+mod batch;
+mod chore;
+mod claim_acquire;
+mod claim_complete;
+mod claim_release;
+mod claim_renew;
+mod claim_unknown;
+mod fault;
+mod heartbeat;
+mod lane;
+mod migrate;
+mod row;
+mod session;
+pub mod statements;
+
+use super::{Clock, OpenError, Store, StoreError, StoreKind, random_store_id, words};
+use crate::entry::{Change, Claim, ClaimOutcome, Complete, Release, Step, SweepKind};
 use async_trait::async_trait;
-use fencepost_protocol::StoreId;
+use batch::{Answers, Queue, RunError, Told};
+use chore::Chore;
+use claim_acquire::ClaimAcquire;
+use claim_complete::ClaimComplete;
+use claim_release::ClaimRelease;
+use claim_renew::ClaimRenew;
+use claim_unknown::ClaimUnknown;
 use fencepost_protocol::claims::{
-    CompleteReply, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
+    CompleteReply, Refusal, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
 };
+use fencepost_protocol::{StoreId, StoreKey};
+use futures_util::future::try_join_all;
+use lane::Lane;
+use row::{Seen, decode};
+use session::Connector;
+use std::collections::HashMap;
 use std::sync::Arc;
+use tokio::task::JoinHandle;
+
+pub use migrate::SCHEMA_VERSION;
 
 /// Settings.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +54,7 @@ pub struct Options {
     pub claim_connections: usize,
     /// Connections for everything else.
     pub finish_connections: usize,
-    /// Unnamed statements.
+    /// Unnamed statements, for transaction-mode poolers.
     pub unnamed_statements: bool,
 }
 
@@ -29,12 +67,50 @@ impl Default for Options {
 /// Entries in PostgreSQL.
 pub struct Postgres {
     store_id: StoreId,
+    acquire: Arc<Queue<ClaimAcquire>>,
+    complete: Arc<Queue<ClaimComplete>>,
+    release: Arc<Queue<ClaimRelease>>,
+    unknown: Arc<Queue<ClaimUnknown>>,
+    renew: Arc<Queue<ClaimRenew>>,
+    chores: Arc<Queue<Chore>>,
+    workers: Vec<JoinHandle<()>>,
 }
 
 impl Postgres {
-    /// Opens.
-    pub async fn open(_: &str, _: Clock, _: bool, _: Options) -> Result<Self, OpenError> {
-        Err(OpenError::Unusable("PostgreSQL is not there yet".into()))
+    /// Connects, checks the server and the schema (`migrate` brings it up to date first), and
+    /// starts the workers.
+    pub async fn open(url: &str, clock: Clock, migrate: bool, options: Options) -> Result<Self, OpenError> {
+        let connector = Connector::new(url, options.unnamed_statements)?;
+        let mut client = connector.client().await?;
+        if migrate {
+            migrate::migrate(&mut client, SCHEMA_VERSION).await?;
+        }
+        migrate::check(&client).await?;
+        let store_id = migrate::store_id(&client).await?;
+        drop(client);
+        let mut claims = Lane::new();
+        let mut finish = Lane::new();
+        let acquire = claims.queue(&clock);
+        let complete = finish.queue(&clock);
+        let release = finish.queue(&clock);
+        let unknown = finish.queue(&clock);
+        let renew = finish.queue(&clock);
+        let chores = finish.queue(&clock);
+        let mut workers = claims.start(options.claim_connections.max(1), &connector, store_id);
+        workers.extend(finish.start(options.finish_connections.max(1), &connector, store_id));
+        Ok(Self { store_id, acquire, complete, release, unknown, renew, chores, workers })
+    }
+}
+
+/// Creates or updates the schema up to `version`; for tests of updates.
+pub async fn migrate_to(url: &str, version: i64) -> Result<(), OpenError> {
+    let mut client = Connector::new(url, false)?.client().await?;
+    migrate::migrate(&mut client, version).await
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.workers.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -43,28 +119,83 @@ impl Store for Postgres {
     fn kind(&self) -> StoreKind {
         StoreKind::Postgres
     }
+
     fn store_id(&self) -> StoreId {
         self.store_id
     }
-    async fn claim(&self, _: Arc<Claim>, _: u64) -> Result<ClaimOutcome, StoreError> {
-        Err(StoreError::Broken(String::new()))
+
+    async fn claim(&self, claim: Arc<Claim>, calm_ms: u64) -> Result<ClaimOutcome, StoreError> {
+        self.acquire.ask(claim_acquire::Op { claim, calm_ms }).await
     }
-    async fn complete(&self, _: Complete) -> Result<CompleteReply, StoreError> {
-        Err(StoreError::Broken(String::new()))
+
+    async fn complete(&self, complete: Complete) -> Result<CompleteReply, StoreError> {
+        self.complete.ask(complete).await
     }
-    async fn release(&self, _: Release) -> Result<ReleaseReply, StoreError> {
-        Err(StoreError::Broken(String::new()))
+
+    async fn release(&self, release: Release) -> Result<ReleaseReply, StoreError> {
+        let Some(lease_until) = release.only_lease else {
+            return self.release.ask(release).await;
+        };
+        match self.chores.ask(chore::Op::GiveBack(release, lease_until)).await? {
+            0 => Ok(ReleaseReply::Refused { reason: Refusal::Other }),
+            _ => Ok(ReleaseReply::Released),
+        }
     }
-    async fn unknown(&self, _: UnknownRequest) -> Result<UnknownReply, StoreError> {
-        Err(StoreError::Broken(String::new()))
+
+    async fn unknown(&self, request: UnknownRequest) -> Result<UnknownReply, StoreError> {
+        self.unknown.ask(request).await
     }
-    async fn renew(&self, _: Vec<Renewal>) -> Result<Vec<RenewResult>, StoreError> {
-        Err(StoreError::Broken(String::new()))
+
+    async fn renew(&self, renewals: Vec<Renewal>) -> Result<Vec<RenewResult>, StoreError> {
+        try_join_all(renewals.into_iter().map(|renewal| self.renew.ask(renewal))).await
     }
-    async fn sweep(&self, _: SweepKind, _: u64, _: u32) -> Result<u64, StoreError> {
-        Err(StoreError::Broken(String::new()))
+
+    async fn sweep(&self, kind: SweepKind, calm_ms: u64, limit: u32) -> Result<u64, StoreError> {
+        self.chores.ask(chore::Op::Sweep { kind, calm_ms, limit }).await
     }
+
     async fn heartbeat(&self) -> Result<(), StoreError> {
-        Err(StoreError::Broken(String::new()))
+        match self.chores.ask(chore::Op::Heartbeat(self.store_id)).await {
+            Ok(_) => Ok(()),
+            // Another database behind the address, or none of ours: nothing can be decided here.
+            Err(StoreError::Broken(reason)) => Err(StoreError::Unavailable(reason)),
+            Err(error) => Err(error),
+        }
     }
+}
+
+/// What each asker is told by the rows of a statement.
+fn told_by<O, R>(
+    rows: &[tokio_postgres::Row],
+    ops: &[Arc<O>],
+    key: impl Fn(&O) -> &StoreKey,
+    told: impl Fn(&O, &Seen) -> Told<R>,
+) -> Result<Answers<R>, RunError> {
+    let mut seen = HashMap::with_capacity(rows.len());
+    for row in rows {
+        seen.insert(row.try_get::<_, &str>("key")?, decode(row)?);
+    }
+    let tell = |op: &Arc<O>| match seen.get(key(op).as_str()) {
+        None => (Told::Again, None),
+        Some(seen) => (told(op, seen), None),
+    };
+    Ok(ops.iter().map(tell).collect())
+}
+
+/// The answer of a transition that changes nothing; one that would have changed the row was not
+/// applied because the row changed meanwhile.
+fn unchanged<R>(step: Step<R>) -> Told<R> {
+    match step.change {
+        Change::Keep => Told::Done(step.reply),
+        Change::Put(_) | Change::Drop => Told::Again,
+    }
+}
+
+/// Cannot overflow where it is used: the protocol's bounds are below 2^31. Kept total anyway.
+fn int4(value: u32) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+fn int8(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }

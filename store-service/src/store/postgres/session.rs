@@ -1,0 +1,192 @@
+//! One connection that may decide: checked, with its statements prepared.
+
+use super::statements::{ALL, Name, SERVER_CHECK, SESSION};
+use super::{OpenError, heartbeat};
+use fencepost_protocol::StoreId;
+use futures_util::future::try_join_all;
+use std::time::Duration;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
+
+/// Oldest server that is supported.
+const VERSION_MIN: i32 = 150_000;
+
+/// How long a connection may take to come up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long unacknowledged data may stay in the socket before the connection counts as dead.
+const TCP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where and how to connect.
+#[derive(Clone)]
+pub struct Connector {
+    config: Config,
+    unnamed: bool,
+}
+
+/// A checked connection.
+pub struct Session {
+    client: Client,
+    /// Empty where statements are unnamed.
+    prepared: Vec<Statement>,
+}
+
+/// Parameters of a statement.
+pub type Params<'a> = [&'a (dyn ToSql + Sync)];
+
+impl Connector {
+    /// Reads the address.
+    pub fn new(url: &str, unnamed: bool) -> Result<Self, OpenError> {
+        let mut config: Config = url.parse().map_err(|error: Error| {
+            // The parser's own words name the option, never its value.
+            OpenError::Unusable(format!(
+                "found an address that can't be read ({error}); expected postgres://USER@HOST:5432/DATABASE"
+            ))
+        })?;
+        if matches!(config.get_ssl_mode(), SslMode::Require) {
+            return Err(OpenError::Unusable(
+                "found sslmode=require, but this version speaks to PostgreSQL without TLS; expected \
+                 sslmode=disable on a trusted path: a socket, loopback, or a tunnel beside the service"
+                    .into(),
+            ));
+        }
+        if config.get_password().is_none()
+            && let Ok(password) = std::env::var("PGPASSWORD")
+        {
+            config.password(password);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("fencepost-store");
+        }
+        config
+            .target_session_attrs(TargetSessionAttrs::ReadWrite)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_user_timeout(TCP_TIMEOUT)
+            .keepalives_idle(TCP_TIMEOUT);
+        Ok(Self { config, unnamed })
+    }
+
+    /// A connection to a server that may decide, without statements.
+    pub async fn client(&self) -> Result<Client, OpenError> {
+        let connect = self.config.connect(NoTls);
+        // The driver's own timeout ends with the TCP connection; a server that accepts and then
+        // says nothing must not hold us either.
+        let (client, connection) = tokio::time::timeout(CONNECT_TIMEOUT * 2, connect)
+            .await
+            .map_err(|_| OpenError::Unreachable("PostgreSQL did not answer in time".into()))?
+            .map_err(|error| unreachable(&error))?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "PostgreSQL connection ended");
+            }
+        });
+        if !self.unnamed {
+            client.batch_execute(SESSION).await.map_err(|error| unreachable(&error))?;
+        }
+        check_server(&client).await?;
+        Ok(client)
+    }
+
+    /// A session on the database with this identity.
+    pub async fn session(&self, expected: StoreId) -> Result<Session, OpenError> {
+        let client = self.client().await?;
+        let mut session = Session { client, prepared: Vec::new() };
+        if !self.unnamed {
+            let prepare =
+                |sql: &'static super::statements::Sql| session.client.prepare_typed(sql.text, sql.types);
+            session.prepared =
+                try_join_all(ALL.iter().map(prepare)).await.map_err(|error| unreachable(&error))?;
+        }
+        let found = heartbeat::store_id(&session).await.map_err(|error| unreachable(&error))?;
+        if found != Some(expected) {
+            return Err(OpenError::Unusable(format!(
+                "the server now has the database {}; this service started on {}: restart it if the change is meant",
+                found.map_or_else(|| "without an identity".into(), |id| id.to_hex()),
+                expected.to_hex()
+            )));
+        }
+        Ok(session)
+    }
+}
+
+impl Session {
+    /// Runs a statement.
+    pub async fn query(&self, name: Name, params: &Params<'_>) -> Result<Vec<Row>, Error> {
+        let sql = name.sql();
+        match self.prepared.get(name as usize) {
+            Some(statement) => self.client.query(statement, params).await,
+            None => {
+                let typed: Vec<_> = params.iter().copied().zip(sql.types.iter().cloned()).collect();
+                self.client.query_typed(sql.text, &typed).await
+            }
+        }
+    }
+
+    /// Has the connection ended?
+    pub fn ended(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Ends the session; a statement that still runs on the server is asked to stop.
+    pub fn discard(self) {
+        let token = self.client.cancel_token();
+        tokio::spawn(async move {
+            let _ = tokio::time::timeout(CONNECT_TIMEOUT, token.cancel_query(NoTls)).await;
+        });
+    }
+}
+
+async fn check_server(client: &Client) -> Result<(), OpenError> {
+    let rows = client.query_typed(SERVER_CHECK, &[]).await.map_err(|error| unreachable(&error))?;
+    let row =
+        rows.first().ok_or_else(|| OpenError::Unreachable("the server told nothing about itself".into()))?;
+    let get = |error: Error| unreachable(&error);
+    let version: i32 = row.try_get("version_num").map_err(get)?;
+    if version < VERSION_MIN {
+        let found: &str = row.try_get("version").map_err(get)?;
+        return Err(OpenError::Unusable(format!("found PostgreSQL {found}; expected version 15 or later")));
+    }
+    if row.try_get("in_recovery").map_err(get)? || row.try_get("read_only").map_err(get)? {
+        return Err(OpenError::Unreachable(
+            "found a server or role that takes no writes; expected the primary, with default_transaction_read_only \
+             off"
+                .into(),
+        ));
+    }
+    let isolation: &str = row.try_get("isolation").map_err(get)?;
+    if isolation != "read committed" {
+        return Err(OpenError::Unusable(format!(
+            "found isolation level {isolation:?}; expected read committed: ALTER ROLE .. SET \
+             default_transaction_isolation = 'read committed'"
+        )));
+    }
+    let commit: &str = row.try_get("synchronous_commit").map_err(get)?;
+    if commit == "off" {
+        return Err(OpenError::Unusable(
+            "found synchronous_commit = off, which can forget claims and answers that were confirmed; expected on, \
+             local, remote_write or remote_apply: ALTER ROLE .. SET synchronous_commit = on"
+                .into(),
+        ));
+    }
+    Ok(())
+}
+
+/// What a failed connection says; the cause is in the error's source.
+pub fn unreachable(error: &Error) -> OpenError {
+    OpenError::Unreachable(format!("PostgreSQL: {}", told(error)))
+}
+
+/// An error with its causes, on one line.
+pub fn told(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text.replace('\n', " ")
+}

@@ -1,0 +1,122 @@
+//! The statements: each is one file under `sql/`, with the types of its parameters.
+
+use tokio_postgres::types::Type;
+
+/// One statement.
+pub struct Sql {
+    /// Name of its file, in metrics and errors.
+    pub name: &'static str,
+    /// Text.
+    pub text: &'static str,
+    /// Types of its parameters.
+    pub types: &'static [Type],
+    /// Is it run for every request? Then it must go by the primary key.
+    pub hot: bool,
+}
+
+macro_rules! sql {
+    ($name:literal, hot = $hot:literal, [$($type:ident),* $(,)?]) => {
+        Sql {
+            name: $name,
+            text: include_str!(concat!("sql/", $name, ".sql")),
+            types: &[$(Type::$type),*],
+            hot: $hot,
+        }
+    };
+}
+
+/// Every statement that runs once the service is up.
+pub static ALL: [Sql; COUNT] = [
+    sql!(
+        "claim_acquire",
+        hot = true,
+        [
+            TEXT_ARRAY,
+            BYTEA_ARRAY,
+            TEXT_ARRAY,
+            BYTEA_ARRAY,
+            BYTEA_ARRAY,
+            TEXT_ARRAY,
+            INT4_ARRAY,
+            INT4_ARRAY,
+            INT8_ARRAY,
+            INT8,
+            INT4,
+            TIMESTAMPTZ
+        ]
+    ),
+    sql!(
+        "claim_complete",
+        hot = true,
+        [
+            TEXT_ARRAY,
+            BYTEA_ARRAY,
+            INT8_ARRAY,
+            TEXT_ARRAY,
+            BYTEA_ARRAY,
+            BYTEA_ARRAY,
+            INT2_ARRAY,
+            BYTEA_ARRAY,
+            BYTEA_ARRAY,
+            INT8_ARRAY,
+            TIMESTAMPTZ
+        ]
+    ),
+    sql!(
+        "claim_release",
+        hot = true,
+        [TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, INT8, TIMESTAMPTZ]
+    ),
+    sql!("claim_give_back", hot = true, [TEXT, BYTEA, TIMESTAMPTZ, TEXT, INT8, TIMESTAMPTZ]),
+    sql!("claim_unknown", hot = true, [TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, TIMESTAMPTZ]),
+    sql!("claim_renew", hot = true, [TEXT_ARRAY, BYTEA_ARRAY, INT4_ARRAY, INT4_ARRAY, TIMESTAMPTZ]),
+    sql!("sweep_mark_lost", hot = false, [TIMESTAMPTZ, INT8, INT8]),
+    sql!("sweep_drop_abandoned", hot = false, [TIMESTAMPTZ, INT8, INT8]),
+    sql!("sweep_drop_ended", hot = false, [TIMESTAMPTZ, INT8]),
+    sql!("heartbeat", hot = false, []),
+];
+
+/// Which statement; the order is that of [`ALL`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "each is told in the head of its file")]
+pub enum Name {
+    ClaimAcquire,
+    ClaimComplete,
+    ClaimRelease,
+    ClaimGiveBack,
+    ClaimUnknown,
+    ClaimRenew,
+    SweepMarkLost,
+    SweepDropAbandoned,
+    SweepDropEnded,
+    Heartbeat,
+}
+
+/// How many statements there are.
+pub const COUNT: usize = Name::Heartbeat as usize + 1;
+
+impl Name {
+    /// The statement.
+    pub fn sql(self) -> &'static Sql {
+        #[expect(clippy::indexing_slicing, reason = "Cannot fail: COUNT is the last name's place plus one")]
+        &ALL[self as usize]
+    }
+}
+
+/// Asked on every new connection.
+pub const SERVER_CHECK: &str = include_str!("sql/server_check.sql");
+/// First on every connection of our own.
+pub const SESSION: &str = include_str!("sql/session.sql");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_statements_stand_in_the_same_order() {
+        assert_eq!(Name::ClaimAcquire.sql().name, "claim_acquire");
+        assert_eq!(Name::ClaimGiveBack.sql().name, "claim_give_back");
+        assert_eq!(Name::SweepDropEnded.sql().name, "sweep_drop_ended");
+        assert_eq!(Name::Heartbeat.sql().name, "heartbeat");
+    }
+}
