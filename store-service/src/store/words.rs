@@ -4,6 +4,9 @@
 //! beside a newer one.
 
 use fencepost_protocol::claims::{OnLost, ReleaseCause, UnknownCause};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::de::value::{Error, StrDeserializer};
 
 /// The column's word for what happens to a lost answer.
 pub fn on_lost(on_lost: OnLost) -> &'static str {
@@ -19,51 +22,51 @@ pub fn read_on_lost(word: &str) -> OnLost {
 }
 
 /// The column's word for the cause of an unknown outcome.
-pub fn unknown_cause(cause: UnknownCause) -> &'static str {
-    match cause {
-        UnknownCause::LeaseExpired => "lease_expired",
-        UnknownCause::Timeout => "timeout",
-        UnknownCause::Reset => "reset",
-        UnknownCause::ClientGone => "client_gone",
-        UnknownCause::AnswerLost => "answer_lost",
-        UnknownCause::ProxyReply => "proxy_reply",
-        UnknownCause::Other => "other",
-    }
+pub fn unknown_cause(cause: UnknownCause) -> String {
+    word(cause)
 }
 
 /// Reads it back.
 pub fn read_unknown_cause(word: &str) -> UnknownCause {
-    match word {
-        "lease_expired" => UnknownCause::LeaseExpired,
-        "timeout" => UnknownCause::Timeout,
-        "reset" => UnknownCause::Reset,
-        "client_gone" => UnknownCause::ClientGone,
-        "answer_lost" => UnknownCause::AnswerLost,
-        "proxy_reply" => UnknownCause::ProxyReply,
-        _ => UnknownCause::Other,
-    }
+    read(word).unwrap_or(UnknownCause::Other)
 }
 
 /// The column's word for the cause of a release.
-pub fn release_cause(cause: ReleaseCause) -> &'static str {
-    match cause {
-        ReleaseCause::NotRun => "not_run",
-        ReleaseCause::StatusNotStored => "status_not_stored",
-        ReleaseCause::ClientGone => "client_gone",
-        ReleaseCause::TooLate => "too_late",
-        ReleaseCause::CallFailed => "call_failed",
-        ReleaseCause::Other => "other",
-    }
+pub fn release_cause(cause: ReleaseCause) -> String {
+    word(cause)
 }
 
 /// Reads it back.
 pub fn read_release_cause(word: &str) -> ReleaseCause {
-    match word {
-        "not_run" => ReleaseCause::NotRun,
-        "status_not_stored" => ReleaseCause::StatusNotStored,
-        "client_gone" => ReleaseCause::ClientGone,
-        "too_late" => ReleaseCause::TooLate,
-        "call_failed" => ReleaseCause::CallFailed,
-        _ => ReleaseCause::Other,
+    read(word).unwrap_or(ReleaseCause::Other)
+}
+
+fn word(cause: impl Serialize) -> String {
+    match serde_json::to_value(cause) {
+        Ok(serde_json::Value::String(word)) => word,
+        // Cannot fail: the protocol writes these enums as strings.
+        _ => "other".into(),
+    }
+}
+
+fn read<T: DeserializeOwned>(word: &str) -> Option<T> {
+    T::deserialize(StrDeserializer::<Error>::new(word)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_back_and_unknown_ones_are_other() {
+        for cause in [UnknownCause::LeaseExpired, UnknownCause::ProxyReply, UnknownCause::Other] {
+            assert_eq!(read_unknown_cause(&unknown_cause(cause)), cause);
+        }
+        for cause in [ReleaseCause::NotRun, ReleaseCause::CallFailed, ReleaseCause::Other] {
+            assert_eq!(read_release_cause(&release_cause(cause)), cause);
+        }
+        assert_eq!(unknown_cause(UnknownCause::LeaseExpired), "lease_expired");
+        assert_eq!(read_unknown_cause("from_the_future"), UnknownCause::Other);
+        assert_eq!(read_release_cause("from_the_future"), ReleaseCause::Other);
     }
 }

@@ -34,7 +34,7 @@ impl Kind for ClaimRelease {
         let schemes: Vec<&str> = ops.iter().map(|op| op.scheme.as_str()).collect();
         let fingerprints: Vec<&[u8]> = ops.iter().map(|op| &op.fingerprint.as_bytes()[..]).collect();
         let scopes: Vec<&[u8]> = ops.iter().map(|op| &op.scope.as_bytes()[..]).collect();
-        let causes: Vec<&str> = ops.iter().map(|op| words::release_cause(op.cause)).collect();
+        let causes: Vec<String> = ops.iter().map(|op| words::release_cause(op.cause)).collect();
         let tombstone = super::int8(TOMBSTONE_MS);
         let now = clock.fixed().map(time);
         let rows = session

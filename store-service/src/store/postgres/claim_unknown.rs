@@ -31,7 +31,7 @@ impl Kind for ClaimUnknown {
     ) -> Result<Answers<UnknownReply>, RunError> {
         let keys: Vec<&str> = ops.iter().map(|op| op.key.as_str()).collect();
         let tokens: Vec<&[u8]> = ops.iter().map(|op| &op.token.as_bytes()[..]).collect();
-        let causes: Vec<&str> = ops.iter().map(|op| words::unknown_cause(op.cause)).collect();
+        let causes: Vec<String> = ops.iter().map(|op| words::unknown_cause(op.cause)).collect();
         let now = clock.fixed().map(time);
         let rows = session.query(Name::ClaimUnknown, &[&keys, &tokens, &causes, &now]).await?;
         told_by(
