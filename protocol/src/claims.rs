@@ -43,6 +43,8 @@ pub enum UnknownCause {
     ClientGone,
     /// The answer came but could not be kept.
     AnswerLost,
+    /// The upstream said that its answer is not the final one.
+    NotFinal,
     /// The proxy made an answer of its own and can't prove that the request was never sent.
     ProxyReply,
     /// A cause that this version does not know by name.

@@ -170,7 +170,7 @@ pub fn replay_headers(
 }
 
 /// Names listed in Connection are of one hop too.
-fn connection_names(headers: &[(Vec<u8>, Vec<u8>)]) -> Vec<Vec<u8>> {
+pub(crate) fn connection_names(headers: &[(Vec<u8>, Vec<u8>)]) -> Vec<Vec<u8>> {
     let lines = headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
     lines
         .flat_map(|(_, value)| value.split(|b| *b == b','))

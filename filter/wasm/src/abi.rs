@@ -5,6 +5,8 @@
 
 use fencepost_filter_core::exchange::Pair;
 use fencepost_filter_core::host_value;
+use proxy_wasm::hostcalls;
+use std::time::Duration;
 
 /// A status that is not OK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -294,6 +296,20 @@ pub fn send_local_reply(status: u16, details: &str, headers: &[Pair], body: &[u8
 pub fn set_effective_context(id: u32) -> Result<(), Status> {
     // SAFETY: no memory is passed.
     check(unsafe { proxy_set_effective_context(id) })
+}
+
+/// Calls a cluster; the reply comes to the context whose callback is running.
+///
+/// Through the SDK, because its dispatcher ends the VM on a reply to a call that it does not know.
+pub fn call(cluster: &str, headers: &[Pair], body: &[u8], timeout_ms: u32) -> Result<u32, Status> {
+    // SAFETY: the SDK wants text and does nothing with it but copy its bytes to the host, which
+    // takes any. A header value need not be UTF-8 (RFC 9110, section 5.5), so it can't be checked.
+    let text = |bytes| unsafe { core::str::from_utf8_unchecked(bytes) };
+    let headers =
+        headers.iter().map(|(name, value)| (text(name.as_slice()), text(value.as_slice()))).collect();
+    let timeout = Duration::from_millis(u64::from(timeout_ms));
+    hostcalls::dispatch_http_call(cluster, headers, Some(body), vec![], timeout)
+        .map_err(|status| Status(status as u32))
 }
 
 /// Tells the host that the effective root is done.

@@ -32,6 +32,12 @@ pub fn apply(shared: &Shared, id: ExchangeId, effects: Vec<Effect>, from: Origin
                     }
                 }
             }
+            // Only a claim's reply leads here, so this is a root callback, whose list it goes to.
+            Effect::CallUpstream(call) => {
+                if let Ok(mut plugin) = shared.try_borrow_mut() {
+                    plugin.post(Job::CallUpstream(id, call));
+                }
+            }
             Effect::LocalReply(reply) => local_reply(&reply),
             Effect::ForwardRequest { remove, set } => {
                 for name in remove {

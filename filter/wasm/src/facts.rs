@@ -45,6 +45,7 @@ pub fn evidence() -> Evidence {
         code_details: abi::property(&["response", "code_details"]).ok(),
         flags: integer(&["response", "flags"]),
         attempts: integer(&["upstream", "request_attempt_count"]),
+        bytes_sent: None,
     }
 }
 

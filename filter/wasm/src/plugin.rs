@@ -5,6 +5,7 @@
 
 use crate::abi;
 use crate::metrics::Counters;
+use fencepost_filter_core::exchange::detached::UpstreamCall;
 use fencepost_filter_core::exchange::{Call, Cluster, Effect, Exchange, Input, World};
 use fencepost_filter_core::policy::Config;
 use fencepost_protocol::StoreId;
@@ -16,6 +17,10 @@ use std::rc::Rc;
 /// oldest is dropped: its claim is left to its lease, which holds or re-runs as its policy says.
 const BACKGROUND_MAX: usize = 4_096;
 const BACKGROUND_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Bytes of bodies in this VM above which no detached request is let in: the VM itself ends at
+/// 1 GiB, and a body stands in it several times while it is handed over.
+const KEPT_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// Identity of an exchange in its plugin's table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -30,8 +35,10 @@ pub struct Slot {
 
 /// Work for the root's next callback.
 pub enum Job {
-    /// Dispatch a call.
+    /// Dispatch a call to the store.
     Call(PendingCall),
+    /// Dispatch a detached call to the upstream.
+    CallUpstream(ExchangeId, UpstreamCall),
     /// Step an exchange; its effects may touch its stream, so one of these per callback.
     Step(ExchangeId, Input),
 }
@@ -49,6 +56,8 @@ pub struct PendingCall {
 #[derive(Clone, Debug)]
 pub enum Owner {
     Exchange(ExchangeId, Call),
+    /// A detached call to the upstream.
+    Upstream(ExchangeId),
     /// A renewal of many, in this order.
     Renewal(Vec<ExchangeId>),
 }
@@ -66,6 +75,7 @@ pub struct Plugin {
     pub pin: Option<StoreId>,
     /// A body came while headers were held: the host option is on.
     pub body_seen_while_held: bool,
+    kept_bytes: usize,
     next_id: u64,
     last_now_ms: u64,
 }
@@ -93,15 +103,25 @@ impl Plugin {
         let now_ms = self.now_ms();
         let store_timeout_ms = self.config.as_ref().map_or(2_000, |config| config.store.timeout_ms);
         let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
-        let mut world = World { now_ms, pin: &mut self.pin, store_timeout_ms };
-        slot.exchange.step(input, &mut world)
+        let has_room = self.kept_bytes <= KEPT_BYTES_MAX;
+        let mut world = World { now_ms, pin: &mut self.pin, store_timeout_ms, has_room };
+        let before = slot.exchange.kept_bytes();
+        let effects = slot.exchange.step(input, &mut world);
+        self.kept_bytes = self.kept_bytes.saturating_add(slot.exchange.kept_bytes()).saturating_sub(before);
+        effects
     }
 
     /// Drops an exchange that owes nothing and has no stream.
     pub fn drop_if_over(&mut self, id: ExchangeId) {
         let over = self.slots.get(&id).is_some_and(|slot| slot.exchange.is_over() && slot.stream.is_none());
         if over {
-            self.slots.remove(&id);
+            self.remove(id);
+        }
+    }
+
+    fn remove(&mut self, id: ExchangeId) {
+        if let Some(slot) = self.slots.remove(&id) {
+            self.kept_bytes = self.kept_bytes.saturating_sub(slot.exchange.kept_bytes());
         }
     }
 
@@ -122,12 +142,11 @@ impl Plugin {
         }
         let alone = |slot: &Slot| slot.stream.is_none();
         let count = self.slots.values().filter(|slot| alone(slot)).count();
-        let bytes: usize =
-            self.slots.values().filter(|s| alone(s)).map(|s| s.exchange.background_bytes()).sum();
+        let bytes: usize = self.slots.values().filter(|s| alone(s)).map(|s| s.exchange.kept_bytes()).sum();
         if count > BACKGROUND_MAX || bytes > BACKGROUND_BYTES_MAX {
             let oldest = self.slots.iter().filter(|(_, slot)| alone(slot)).map(|(id, _)| *id).min();
             if let Some(oldest) = oldest {
-                self.slots.remove(&oldest);
+                self.remove(oldest);
                 abi::log(
                     abi::Level::Warn,
                     "too much is owed to the store: the oldest duty is left to its lease",

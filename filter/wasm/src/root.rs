@@ -7,17 +7,16 @@ use crate::abi::{self, Buffer, Level, Map};
 use crate::effects::{self, Origin};
 use crate::metrics::Counters;
 use crate::plugin::{ExchangeId, Job, Owner, PendingCall, Plugin, Shared};
+use fencepost_filter_core::exchange::detached::{UpstreamCall, UpstreamReply};
 use fencepost_filter_core::exchange::renewal;
 use fencepost_filter_core::exchange::store_reply::CallReply;
-use fencepost_filter_core::exchange::{Cluster, Input};
+use fencepost_filter_core::exchange::{Cluster, Input, Pair};
 use fencepost_filter_core::policy::Config;
 use fencepost_protocol::claims::RENEW_MAX;
 use fencepost_protocol::{FRAME_MEDIA_TYPE, PROTOCOL_HEADER, PROTOCOL_VERSION};
-use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
 use std::rc::Rc;
-use std::time::Duration;
 
 /// How often time is looked at. Shorter than the shortest bound of an exchange; a tick that finds
 /// nothing costs a scan of the live exchanges.
@@ -46,6 +45,7 @@ impl Root {
             };
             match job {
                 Some(Job::Call(call)) => self.dispatch(call),
+                Some(Job::CallUpstream(id, call)) => self.dispatch_upstream(id, &call),
                 Some(Job::Step(id, input)) => {
                     self.step(id, input);
                     return self.dispatch_all();
@@ -58,15 +58,21 @@ impl Root {
     /// Dispatches the calls at the front of the list.
     fn dispatch_all(&mut self) {
         loop {
-            let call = match self.shared.try_borrow_mut() {
-                Ok(mut plugin) => match plugin.jobs.pop_front() {
-                    Some(Job::Call(call)) => call,
-                    Some(step) => return plugin.jobs.push_front(step),
-                    None => return,
-                },
+            let job = match self.shared.try_borrow_mut() {
+                Ok(mut plugin) => plugin.jobs.pop_front(),
                 Err(_) => return,
             };
-            self.dispatch(call);
+            match job {
+                Some(Job::Call(call)) => self.dispatch(call),
+                Some(Job::CallUpstream(id, call)) => self.dispatch_upstream(id, &call),
+                Some(step @ Job::Step(..)) => {
+                    if let Ok(mut plugin) = self.shared.try_borrow_mut() {
+                        plugin.jobs.push_front(step);
+                    }
+                    return;
+                }
+                None => return,
+            }
         }
     }
 
@@ -78,16 +84,17 @@ impl Root {
             Cluster::Decide => &config.store.decide_cluster,
             Cluster::Claim => &config.store.claim_cluster,
         };
+        let authority = config.store.authority.as_deref().unwrap_or(cluster);
         let version = PROTOCOL_VERSION.to_string();
-        let headers = vec![
+        let headers = [
             (":method", "POST"),
             (":path", call.path),
-            (":authority", config.store.authority.as_deref().unwrap_or(cluster)),
+            (":authority", authority),
             ("content-type", FRAME_MEDIA_TYPE),
             (PROTOCOL_HEADER, version.as_str()),
         ];
-        let timeout = Duration::from_millis(u64::from(call.timeout_ms));
-        match hostcalls::dispatch_http_call(cluster, headers, Some(&call.frame), vec![], timeout) {
+        let headers = headers.map(|(name, value)| (name.into(), value.into()));
+        match abi::call(cluster, &headers, &call.frame, call.timeout_ms) {
             Ok(token) => {
                 if let Ok(mut plugin) = self.shared.try_borrow_mut() {
                     plugin.calls.insert(token, call.owner);
@@ -103,7 +110,20 @@ impl Root {
                     }
                 }
                 Owner::Renewal(ids) => self.on_renewal(ids, &CallReply::Broken),
+                Owner::Upstream(_) => {}
             },
+        }
+    }
+
+    fn dispatch_upstream(&mut self, id: ExchangeId, call: &UpstreamCall) {
+        let sent = abi::call(&call.cluster, &call.headers, &call.body, call.timeout_ms);
+        let Ok(mut plugin) = self.shared.try_borrow_mut() else { return };
+        match sent {
+            Ok(token) => {
+                plugin.calls.insert(token, Owner::Upstream(id));
+            }
+            // The cluster is unknown or has no healthy host: certainly not sent.
+            Err(_) => plugin.post(Job::Step(id, Input::UpstreamReply(UpstreamReply::NotSent))),
         }
     }
 
@@ -179,13 +199,17 @@ impl Context for Root {
             Err(_) => None,
         };
         let Some(owner) = owner else { return };
-        let reply = read_reply(num_headers, body_size);
         match owner {
             Owner::Exchange(id, call) => {
+                let reply = read_reply(num_headers, body_size);
                 self.step(id, Input::StoreReply { call, reply });
                 self.dispatch_all();
             }
-            Owner::Renewal(ids) => self.on_renewal(ids, &reply),
+            Owner::Renewal(ids) => self.on_renewal(ids, &read_reply(num_headers, body_size)),
+            Owner::Upstream(id) => {
+                self.step(id, Input::UpstreamReply(read_upstream_reply(num_headers, body_size)));
+                self.dispatch_all();
+            }
         }
     }
 
@@ -255,23 +279,33 @@ impl RootContext for Root {
     }
 }
 
-/// Reads the reply of the call that has just come back. Without headers the stream was reset, and
-/// asking for one would be refused.
+/// Reads the reply of the store call that has just come back.
 fn read_reply(num_headers: usize, body_size: usize) -> CallReply {
+    match read_response(num_headers, body_size) {
+        Some((status, headers, body)) => {
+            let is_ours = |(name, _): &Pair| name.eq_ignore_ascii_case(PROTOCOL_HEADER.as_bytes());
+            CallReply::Answer { status, from_service: headers.iter().any(is_ours), body }
+        }
+        None => CallReply::Broken,
+    }
+}
+
+fn read_upstream_reply(num_headers: usize, body_size: usize) -> UpstreamReply {
+    match read_response(num_headers, body_size) {
+        Some((status, headers, body)) => UpstreamReply::Response { status, headers, body },
+        None => UpstreamReply::Lost,
+    }
+}
+
+/// Reads a response; nothing if any part of it is missing. Without headers the stream was reset,
+/// and asking for one would be refused.
+fn read_response(num_headers: usize, body_size: usize) -> Option<(u16, Vec<Pair>, Vec<u8>)> {
     if num_headers == 0 {
-        return CallReply::Broken;
+        return None;
     }
-    let headers = abi::headers(Map::CallResponse).unwrap_or_default();
-    let value = |name: &str| {
-        let found = headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()));
-        found.and_then(|(_, value)| core::str::from_utf8(value).ok())
-    };
-    let Some(status) = value(":status").and_then(|status| status.parse().ok()) else {
-        return CallReply::Broken;
-    };
-    let from_service = value(PROTOCOL_HEADER).is_some();
-    match abi::buffer(Buffer::CallResponseBody, 0, body_size) {
-        Ok(body) => CallReply::Answer { status, from_service, body },
-        Err(_) => CallReply::Broken,
-    }
+    let headers = abi::headers(Map::CallResponse).ok()?;
+    let (_, status) = headers.iter().find(|(name, _)| name == b":status")?;
+    let status = core::str::from_utf8(status).ok()?.parse().ok()?;
+    let body = abi::buffer(Buffer::CallResponseBody, 0, body_size).ok()?;
+    (body.len() == body_size).then_some((status, headers, body))
 }

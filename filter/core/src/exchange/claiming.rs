@@ -10,7 +10,7 @@ use super::store_reply::{CallReply, StoreFailure, decode};
 use super::*;
 use crate::exchange::limits::{RETRY_AFTER_CONFLICT_MS, RETRY_AFTER_OUTAGE_MS, RETRY_AFTER_UNKNOWN_MS};
 use crate::fingerprint::{FingerprintError, RequestParts};
-use crate::policy::Concurrency;
+use crate::policy::{Concurrency, Execution};
 use fencepost_protocol::claims::{ClaimReply, ClaimRequest, PARK_MS_MAX, ReleaseCause};
 use fencepost_protocol::{PROTOCOL_VERSION, answer, frame, paths};
 
@@ -24,11 +24,12 @@ impl Exchange {
     ) {
         let State::Receiving { body, .. } = &mut self.state else { return };
         let len = body.len().saturating_add(chunk.len());
-        if len > self.policy.max_body && self.policy.fingerprint.needs_body() {
+        let needs_body = self.policy.fingerprint.needs_body() || self.policy.execution != Execution::Inline;
+        if len > self.policy.max_body && needs_body {
             self.refuse(body_too_large(self.policy.max_body), Outcome::Refused, effects);
             return;
         }
-        if self.policy.fingerprint.needs_body() {
+        if needs_body {
             body.extend_from_slice(chunk);
         }
         if !end {
@@ -39,8 +40,17 @@ impl Exchange {
         };
         match RequestParts::new(&claimant.headers).fingerprint(&self.policy.fingerprint, &body) {
             Ok(fingerprint) => {
+                if self.policy.execution != Execution::Inline && !world.has_room {
+                    let problem = Problem::new(ProblemKind::TooBusy, "try again with the same key");
+                    self.refuse(problem.retry_after_ms(RETRY_AFTER_CONFLICT_MS), Outcome::Refused, effects);
+                    return;
+                }
                 let claim = Claim::new(&claimant, self.policy.fingerprint.scheme().clone(), fingerprint);
-                let forward = Forward { set: claimant.forward, remove: claimant.withhold };
+                let detached = match self.policy.execution {
+                    Execution::Inline => None,
+                    Execution::Detached { .. } => Some((claimant.headers, body)),
+                };
+                let forward = Forward { set: claimant.forward, remove: claimant.withhold, detached };
                 let wait_ms = match self.policy.concurrency {
                     Concurrency::Wait => u64::from(self.policy.wait_ms),
                     Concurrency::Conflict => 0,
@@ -193,8 +203,12 @@ impl Exchange {
             self.settle(held, duty, Response::Gone, world, effects);
             return;
         }
-        let Forward { mut set, remove } = forward;
+        let Forward { mut set, remove, detached } = forward;
         set.push(("x-fencepost-fence".into(), held.fence.get().to_string()));
+        if let Some((headers, body)) = detached {
+            self.call_upstream(held, headers, body, &set, &remove, world, effects);
+            return;
+        }
         set.push(("x-envoy-upstream-rq-timeout-ms".into(), self.policy.max_run_ms.to_string()));
         if self.policy.retries == crate::policy::Retries::Suppress {
             set.push(("x-envoy-max-retries".into(), "0".into()));

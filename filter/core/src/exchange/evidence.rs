@@ -17,6 +17,8 @@ pub struct Evidence {
     pub flags: Option<u64>,
     /// `upstream.request_attempt_count`, if it could be read.
     pub attempts: Option<u64>,
+    /// Bytes of the request that were sent upstream, where a loopback listener reports them.
+    pub bytes_sent: Option<u64>,
 }
 
 /// The three endings of a forwarded request.
@@ -41,6 +43,22 @@ mod flag {
     pub const UNAUTHORIZED_EXTERNAL: u64 = 0x1000;
     pub const DOWNSTREAM_DISCONNECT: u64 = 0x4000;
     pub const NO_CLUSTER: u64 = 0x400_0000;
+
+    /// A flag that this version does not know by name.
+    pub const UNKNOWN: u64 = 1 << 63;
+
+    /// Envoy's short names (`%RESPONSE_FLAGS%`).
+    pub const NAMES: &[(&str, u64)] = &[
+        ("UH", NO_HEALTHY_UPSTREAM),
+        ("UT", UPSTREAM_REQUEST_TIMEOUT),
+        ("UF", UPSTREAM_CONNECTION_FAILURE),
+        ("UO", UPSTREAM_OVERFLOW),
+        ("NR", NO_ROUTE),
+        ("RL", RATE_LIMITED),
+        ("UAEX", UNAUTHORIZED_EXTERNAL),
+        ("DC", DOWNSTREAM_DISCONNECT),
+        ("NC", NO_CLUSTER),
+    ];
 
     /// Flags that may stand beside a cause which proves that nothing was sent.
     pub const HARMLESS: u64 = NO_HEALTHY_UPSTREAM
@@ -82,6 +100,29 @@ const NEVER_CONNECTED: &[&str] = &[
 const RESET_BEFORE_RESPONSE: &str = "upstream_reset_before_response_started";
 
 impl Evidence {
+    /// Reads a loopback listener's report: `details|flags|attempts|bytes sent`, made of Envoy's
+    /// `%RESPONSE_CODE_DETAILS%|%RESPONSE_FLAGS%|%UPSTREAM_REQUEST_ATTEMPT_COUNT%|%UPSTREAM_WIRE_BYTES_SENT%`.
+    /// A report that can't be read proves nothing.
+    pub fn from_report(report: &[u8]) -> Self {
+        let Ok(text) = core::str::from_utf8(report) else { return Self::default() };
+        // The details may have the separator in them; the other fields don't.
+        let mut fields = text.rsplitn(4, '|');
+        let (bytes_sent, attempts, flags, details) =
+            (fields.next(), fields.next(), fields.next(), fields.next());
+        let (Some(bytes_sent), Some(attempts), Some(flags), Some(details)) =
+            (bytes_sent, attempts, flags, details)
+        else {
+            return Self::default();
+        };
+        Self {
+            code_details: Some(details.as_bytes().to_vec()),
+            flags: Some(flag_bits(flags)),
+            // Envoy writes a dash where there was no attempt.
+            attempts: if attempts == "-" { Some(0) } else { attempts.parse().ok() },
+            bytes_sent: if bytes_sent == "-" { Some(0) } else { bytes_sent.parse().ok() },
+        }
+    }
+
     /// Whether the response on its way is the upstream's own.
     pub fn is_upstream(&self) -> bool {
         self.code_details.as_deref() == Some(b"via_upstream")
@@ -129,7 +170,9 @@ impl Evidence {
     /// A connection failure after a retry is no proof: the first attempt may have been sent.
     fn proves_not_run(&self) -> bool {
         let Some(flags) = self.flags else { return false };
-        if flags & !flag::HARMLESS != 0 || self.attempts.is_some_and(|attempts| attempts > 1) {
+        let attempted_again = self.attempts.is_some_and(|attempts| attempts > 1);
+        let sent = self.bytes_sent.is_some_and(|bytes| bytes > 0);
+        if flags & !flag::HARMLESS != 0 || attempted_again || sent {
             return false;
         }
         let details = self.details();
@@ -146,12 +189,26 @@ impl Evidence {
     }
 }
 
+/// Bits of a comma-separated list of short names; `-` is an empty list.
+fn flag_bits(names: &str) -> u64 {
+    let named = names.split(',').filter(|name| *name != "-");
+    named.fold(0, |bits, name| {
+        let known = flag::NAMES.iter().find(|(known, _)| *known == name);
+        bits | known.map_or(flag::UNKNOWN, |(_, bit)| *bit)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn evidence(details: &str, flags: u64, attempts: u64) -> Evidence {
-        Evidence { code_details: Some(details.into()), flags: Some(flags), attempts: Some(attempts) }
+        Evidence {
+            code_details: Some(details.into()),
+            flags: Some(flags),
+            attempts: Some(attempts),
+            bytes_sent: None,
+        }
     }
 
     #[test]
@@ -197,6 +254,28 @@ mod tests {
         assert_eq!(evidence(details, 0x20, 2).ending(), Ending::Unknown(UnknownCause::Reset));
         // URX beside UF: retries were used up.
         assert_eq!(evidence(details, 0x8020, 1).ending(), Ending::Unknown(UnknownCause::Reset));
+    }
+
+    #[test]
+    fn a_loopbacks_report_is_read_and_anything_else_proves_nothing() {
+        let ending = |report: &str| Evidence::from_report(report.as_bytes()).ending();
+        assert_eq!(ending("via_upstream|-|1|210"), Ending::Answered);
+        let refused =
+            "upstream_reset_before_response_started{remote_connection_failure|delayed_connect_error:_111}";
+        assert_eq!(ending(&format!("{refused}|UF|1|0")), Ending::NotRun);
+        assert_eq!(ending("route_not_found|NR|-|0"), Ending::NotRun);
+        assert_eq!(ending("direct_response|-|-|-"), Ending::NotRun);
+        for report in [
+            format!("{refused}|URX,UF|2|180"),
+            format!("{refused}|UF|1|180"),
+            format!("{refused}|XX|1|0"),
+            "response_timeout|UT|1|180".to_owned(),
+            "via_upstream".to_owned(),
+            "direct_response|-|-".to_owned(),
+            String::new(),
+        ] {
+            assert!(matches!(ending(&report), Ending::Unknown(_)), "{report}");
+        }
     }
 
     #[test]

@@ -24,8 +24,10 @@
 //!   lease after [`limits::DUTY_MS_MAX`] of trying.
 
 mod claiming;
+pub mod detached;
 pub mod evidence;
 pub mod limits;
+mod origin;
 pub mod renewal;
 mod responding;
 mod settling;
@@ -83,6 +85,8 @@ pub enum Input {
     },
     /// The stream is gone: finished, reset by either side, or timed out.
     StreamGone(Evidence),
+    /// The detached call to the upstream has come back.
+    UpstreamReply(detached::UpstreamReply),
     /// A renewal of this exchange's claim has come back.
     Renewed(RenewResult),
     /// A renewal failed on its way.
@@ -143,6 +147,8 @@ pub enum Effect {
         /// Timeout for the host.
         timeout_ms: u32,
     },
+    /// Call the upstream, detached from the stream.
+    CallUpstream(detached::UpstreamCall),
     /// Answer the client in place of the upstream.
     LocalReply(LocalReply),
     /// Let the held request go on, with these changes to its headers.
@@ -232,6 +238,8 @@ pub enum Outcome {
     Unstored,
     /// The claim had passed to somebody else before its answer came.
     Lost,
+    /// The upstream itself said that its answer is not to be kept.
+    ReleasedByOrigin,
     /// The answer was too large; its marker is stored.
     Oversized,
     /// The client left before its request was forwarded.
@@ -244,7 +252,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome, so that counters can be defined beforehand.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Executed,
         Self::Replayed,
         Self::Waited,
@@ -255,6 +263,7 @@ impl Outcome {
         Self::ReleasedNotStored,
         Self::Unstored,
         Self::Lost,
+        Self::ReleasedByOrigin,
         Self::Oversized,
         Self::Cancelled,
         Self::StoreUnavailable,
@@ -274,6 +283,7 @@ impl Outcome {
             Self::ReleasedNotStored => "released_not_stored",
             Self::Unstored => "unstored",
             Self::Lost => "lost",
+            Self::ReleasedByOrigin => "released_by_origin",
             Self::Oversized => "oversized",
             Self::Cancelled => "cancelled",
             Self::StoreUnavailable => "store_unavailable",
@@ -290,6 +300,8 @@ pub struct World<'a> {
     pub pin: &'a mut Option<StoreId>,
     /// `store.timeout` of the configuration.
     pub store_timeout_ms: u32,
+    /// Whether this VM has room for the bodies of another detached exchange.
+    pub has_room: bool,
 }
 
 /// What a guard knows of a request before its body is there.
@@ -350,6 +362,8 @@ enum State {
     Waiting { claim: Claim, forward: Forward, ask_at: u64, wait_until: u64 },
     /// The request is upstream.
     Running { held: Held, forwarded_at: u64, told_unknown: bool },
+    /// The request is upstream, on a call of ours.
+    Detached { held: Held, forwarded_at: u64, due_at: u64 },
     /// The upstream's answer is coming in and is held.
     Capturing { held: Held, head: ResponseHead, ttl_ms: u64, body: Vec<u8> },
     /// The store is to learn how it ended.
@@ -358,11 +372,13 @@ enum State {
     Over,
 }
 
-/// Header changes for the forwarded request.
-#[derive(Debug, Clone, Default)]
+/// What the forwarded request will be.
+#[derive(Debug, Default)]
 struct Forward {
     set: Vec<(String, String)>,
     remove: Vec<String>,
+    /// Headers and body, kept where the request is sent on a call of ours.
+    detached: Option<(Vec<Pair>, Vec<u8>)>,
 }
 
 /// What this exchange itself has sent to the client.
@@ -370,7 +386,15 @@ struct Forward {
 enum OwnReply {
     None,
     Problem,
-    Replay { answer: StoredAnswer, left_ms: u64 },
+    Replay {
+        answer: StoredAnswer,
+        left_ms: u64,
+    },
+    /// The upstream's answer to a detached call.
+    Answer {
+        headers: Vec<Pair>,
+        body_len: usize,
+    },
 }
 
 /// One guarded request.
@@ -394,9 +418,17 @@ impl Exchange {
         }
     }
 
-    /// Whether the request's headers and body are held back.
+    /// Whether the request's headers and body are held back: until they are forwarded, and for
+    /// good where the request is sent on a call of ours.
     pub fn holds_request(&self) -> bool {
-        matches!(self.state, State::Receiving { .. } | State::Claiming { .. } | State::Waiting { .. })
+        match &self.state {
+            State::Receiving { .. }
+            | State::Claiming { .. }
+            | State::Waiting { .. }
+            | State::Detached { .. } => true,
+            State::Settling(settling) => settling.holds_request(),
+            State::Running { .. } | State::Capturing { .. } | State::Over => false,
+        }
     }
 
     /// Whether the response's headers, or its last piece, are held back.
@@ -417,7 +449,7 @@ impl Exchange {
     pub fn is_due(&self, now_ms: u64) -> bool {
         match &self.state {
             State::Receiving { since, .. } => since.saturating_add(limits::HELD_BODY_MS_MAX) <= now_ms,
-            State::Claiming { due_at, .. } => *due_at <= now_ms,
+            State::Claiming { due_at, .. } | State::Detached { due_at, .. } => *due_at <= now_ms,
             State::Waiting { ask_at, .. } => *ask_at <= now_ms,
             State::Running { forwarded_at, told_unknown, .. } => {
                 !told_unknown && self.silent_until(*forwarded_at) <= now_ms
@@ -446,11 +478,15 @@ impl Exchange {
         self.stream_live
     }
 
-    /// Bytes that this exchange keeps for the store while no stream holds it.
-    pub fn background_bytes(&self) -> usize {
+    /// Bytes of bodies that this exchange keeps in the VM.
+    pub fn kept_bytes(&self) -> usize {
+        let detached = |forward: &Forward| forward.detached.as_ref().map_or(0, |(_, body)| body.len());
         match &self.state {
-            State::Settling(settling) => settling.frame_len(),
-            _ => 0,
+            State::Receiving { body, .. } => body.len(),
+            State::Claiming { forward, .. } | State::Waiting { forward, .. } => detached(forward),
+            State::Capturing { body, .. } => body.len(),
+            State::Settling(settling) => settling.kept_bytes(),
+            State::Running { .. } | State::Detached { .. } | State::Over => 0,
         }
     }
 
@@ -460,6 +496,9 @@ impl Exchange {
         match &self.own_reply {
             OwnReply::Replay { answer, left_ms } => {
                 Some(crate::capture::replay_headers(answer, &self.policy.response.markers, present, *left_ms))
+            }
+            OwnReply::Answer { headers, body_len } => {
+                Some(detached::answer_headers(headers, present, *body_len))
             }
             OwnReply::None | OwnReply::Problem => None,
         }
@@ -472,6 +511,7 @@ impl Exchange {
             State::Running { held, forwarded_at, told_unknown: false } => {
                 (held, forwarded_at.saturating_add(max_run_ms))
             }
+            State::Detached { held, forwarded_at, .. } => (held, forwarded_at.saturating_add(max_run_ms)),
             State::Capturing { held, .. } => (held, now_ms),
             State::Settling(settling) => (settling.held_to_renew()?, now_ms),
             _ => return None,
@@ -503,6 +543,7 @@ impl Exchange {
             Input::ResponseTrailers => self.on_response_body(&[], true, world, &mut effects),
             Input::ResponseUnreadable { end } => self.on_response_unreadable(end, world, &mut effects),
             Input::StreamGone(evidence) => self.on_stream_gone(&evidence, world, &mut effects),
+            Input::UpstreamReply(reply) => self.on_upstream_reply(reply, world, &mut effects),
             Input::Renewed(result) => self.on_renewed(result, world.now_ms),
             Input::RenewFailed => self.on_renew_failed(),
             Input::Tick { body_seen_while_held } => self.on_tick(body_seen_while_held, world, &mut effects),
@@ -535,6 +576,8 @@ impl Exchange {
                 };
                 self.settle_unknown(held, cause, world, effects);
             }
+            // The call is ours, not the stream's: it goes on.
+            detached @ State::Detached { .. } => self.state = detached,
             State::Capturing { held, .. } => {
                 let cause = match evidence.ending_without_response() {
                     evidence::Ending::Unknown(cause) => cause,
@@ -571,7 +614,9 @@ impl Exchange {
 
     fn held_mut(&mut self) -> Option<&mut Held> {
         match &mut self.state {
-            State::Running { held, .. } | State::Capturing { held, .. } => Some(held),
+            State::Running { held, .. } | State::Detached { held, .. } | State::Capturing { held, .. } => {
+                Some(held)
+            }
             State::Settling(settling) => settling.held_mut(),
             State::Receiving { .. } | State::Claiming { .. } | State::Waiting { .. } | State::Over => None,
         }
@@ -612,6 +657,11 @@ impl Exchange {
                         "entry {} ran past max_run without an answer",
                         held.claim.key
                     )));
+                }
+            }
+            State::Detached { due_at, .. } => {
+                if *due_at <= now {
+                    self.on_upstream_reply(detached::UpstreamReply::Lost, world, effects);
                 }
             }
             State::Settling(_) => self.on_settling_tick(world, effects),

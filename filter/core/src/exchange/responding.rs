@@ -1,6 +1,7 @@
 //! From the first byte of a response to the duty that it leads to.
 
 use super::evidence::Ending;
+use super::origin::Word;
 use super::settling::{Duty, Response};
 use super::*;
 use crate::capture::{self, StoreDecision};
@@ -26,6 +27,11 @@ impl Exchange {
                 self.own_reply = OwnReply::Problem;
                 effects.push(Effect::Result(Outcome::Cancelled));
                 self.state = claiming;
+            }
+            // The proxy answered the client while our own call runs: the call goes on.
+            detached @ State::Detached { .. } => {
+                self.own_reply = OwnReply::Problem;
+                self.state = detached;
             }
             other @ (State::Capturing { .. } | State::Settling(_) | State::Over) => self.state = other,
         }
@@ -65,17 +71,9 @@ impl Exchange {
         if !remove.is_empty() {
             effects.push(Effect::StripResponse { remove });
         }
-        let ttl_ms = match capture::store_decision(&self.policy.response, head.status) {
-            StoreDecision::Store { ttl_ms } => ttl_ms,
-            StoreDecision::Release => {
-                effects.push(Effect::Result(Outcome::ReleasedNotStored));
-                let duty = Duty::release(&held.claim, ReleaseCause::StatusNotStored);
-                self.settle(held, duty, Response::streaming(head.end), world, effects);
-                return;
-            }
-            StoreDecision::Unstorable => {
-                effects.push(Effect::Result(Outcome::Unknown));
-                let duty = Duty::unknown(&held.claim, UnknownCause::AnswerLost);
+        let ttl_ms = match self.keep(&held.claim, head.status, &head.headers, effects) {
+            Ok(ttl_ms) => ttl_ms,
+            Err(duty) => {
                 self.settle(held, duty, Response::streaming(head.end), world, effects);
                 return;
             }
@@ -87,6 +85,33 @@ impl Exchange {
         } else {
             self.state = State::Capturing { held, head, ttl_ms, body: Vec::new() };
         }
+    }
+
+    /// Whether an upstream's answer is to be kept, and how long; else what is owed in its place.
+    pub(super) fn keep(
+        &self,
+        claim: &Claim,
+        status: u16,
+        headers: &[Pair],
+        effects: &mut Vec<Effect>,
+    ) -> Result<u64, Duty> {
+        let decision = capture::store_decision(&self.policy.response, status);
+        let (outcome, duty) = match (origin::word(headers), decision) {
+            (Word::DoNotStore, _) => {
+                (Outcome::ReleasedByOrigin, Duty::release(claim, ReleaseCause::StatusNotStored))
+            }
+            (Word::NotFinal, _) => (Outcome::Unknown, Duty::unknown(claim, UnknownCause::NotFinal)),
+            (_, StoreDecision::Unstorable) => {
+                (Outcome::Unknown, Duty::unknown(claim, UnknownCause::AnswerLost))
+            }
+            (Word::StoreFor { ttl_ms }, _) => return Ok(ttl_ms),
+            (Word::None | Word::Unreadable, StoreDecision::Store { ttl_ms }) => return Ok(ttl_ms),
+            (Word::None | Word::Unreadable, StoreDecision::Release) => {
+                (Outcome::ReleasedNotStored, Duty::release(claim, ReleaseCause::StatusNotStored))
+            }
+        };
+        effects.push(Effect::Result(outcome));
+        Err(duty)
     }
 
     /// Whether the head alone says that the answer can't be kept.
@@ -168,12 +193,7 @@ impl Exchange {
         world: &mut World<'_>,
         effects: &mut Vec<Effect>,
     ) {
-        let headers = capture::keep_headers(
-            &self.policy.response.headers,
-            &self.policy.response.markers,
-            &head.headers,
-        );
-        let duty = Duty::complete(&held, head.status, &headers, body, ttl_ms, Outcome::Executed);
+        let duty = self.complete_duty(&held, head.status, &head.headers, body, ttl_ms);
         self.settle(held, duty, Response::held(), world, effects);
     }
 
@@ -187,23 +207,39 @@ impl Exchange {
         world: &mut World<'_>,
         effects: &mut Vec<Effect>,
     ) {
-        let duty = match self.policy.response.oversized {
+        let duty = self.oversized_duty(&held, status, ttl_ms, effects);
+        self.settle(held, duty, Response::streaming(false), world, effects);
+    }
+
+    pub(super) fn complete_duty(
+        &self,
+        held: &Held,
+        status: u16,
+        headers: &[Pair],
+        body: &[u8],
+        ttl_ms: u64,
+    ) -> Duty {
+        let response = &self.policy.response;
+        let headers = capture::keep_headers(&response.headers, &response.markers, headers);
+        Duty::complete(held, status, &headers, body, ttl_ms, Outcome::Executed)
+    }
+
+    pub(super) fn oversized_duty(
+        &self,
+        held: &Held,
+        status: u16,
+        ttl_ms: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Duty {
+        match self.policy.response.oversized {
             Oversized::Gone => {
                 let marker = capture::oversized_marker(status, &self.policy.response.markers);
-                Duty::complete(
-                    &held,
-                    marker.status,
-                    &marker.headers,
-                    &marker.body,
-                    ttl_ms,
-                    Outcome::Oversized,
-                )
+                Duty::complete(held, marker.status, &marker.headers, &marker.body, ttl_ms, Outcome::Oversized)
             }
             Oversized::Rerun => {
                 effects.push(Effect::Result(Outcome::ReleasedNotStored));
                 Duty::release(&held.claim, ReleaseCause::StatusNotStored)
             }
-        };
-        self.settle(held, duty, Response::streaming(false), world, effects);
+        }
     }
 }

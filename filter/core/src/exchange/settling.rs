@@ -32,7 +32,7 @@ enum Kind {
 }
 
 /// How far the response is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Response {
     /// Whole, with its headers held: it can still be marked.
     HeldWhole,
@@ -42,6 +42,8 @@ pub(super) enum Response {
     HeldEnd,
     /// Made by the proxy, held from its head on, to be rewritten at its end.
     ProxyMade,
+    /// The answer to a detached call, to be sent by local reply; the request is held till then.
+    Answer(LocalReply),
     /// Sent, or not to be sent.
     Gone,
 }
@@ -152,8 +154,12 @@ impl Settling {
     pub(super) fn holds_response(&self) -> bool {
         match self.response {
             Response::HeldWhole | Response::HeldEnd | Response::ProxyMade => true,
-            Response::Streaming | Response::Gone => false,
+            Response::Streaming | Response::Answer(_) | Response::Gone => false,
         }
+    }
+
+    pub(super) fn holds_request(&self) -> bool {
+        matches!(self.response, Response::Answer(_))
     }
 
     pub(super) fn held_mut(&mut self) -> Option<&mut Held> {
@@ -168,8 +174,9 @@ impl Settling {
         !self.done && self.next_at <= now_ms
     }
 
-    pub(super) fn frame_len(&self) -> usize {
-        self.duty.frame.len()
+    pub(super) fn kept_bytes(&self) -> usize {
+        let answer = if let Response::Answer(reply) = &self.response { reply.body.len() } else { 0 };
+        self.duty.frame.len().saturating_add(answer)
     }
 
     pub(super) fn on_stream_gone(&mut self) {
@@ -186,20 +193,16 @@ impl Settling {
             }
             Response::ProxyMade => {
                 self.response = if self.done { Response::Gone } else { Response::HeldWhole };
-                let problem = Problem::new(
-                    ProblemKind::UpstreamLost,
-                    "the request may have been carried out; ask again with the same key to learn how it ended",
-                );
-                Some(rewrite(&problem.retry_after_ms(limits::RETRY_AFTER_UNKNOWN_MS)))
+                Some(rewrite(&upstream_lost()))
             }
-            Response::HeldWhole | Response::HeldEnd | Response::Gone => None,
+            Response::HeldWhole | Response::HeldEnd | Response::Answer(_) | Response::Gone => None,
         }
     }
 
     /// Lets a held response go; one that the proxy made and that has not ended yet goes on being
     /// held until it can be rewritten.
-    fn let_go(&mut self, mark: Option<Outcome>, effects: &mut Vec<Effect>) {
-        match self.response {
+    fn let_go(&mut self, mark: Option<Outcome>, effects: &mut Vec<Effect>) -> Option<LocalReply> {
+        match &self.response {
             Response::HeldWhole => {
                 if let Some(outcome) = mark {
                     effects.push(Effect::MarkResponse { name: RESULT_HEADER, value: outcome.as_str() });
@@ -211,9 +214,24 @@ impl Settling {
                 effects.push(Effect::ResumeResponse);
                 self.response = Response::Gone;
             }
+            Response::Answer(_) => {
+                if let Response::Answer(mut reply) = core::mem::replace(&mut self.response, Response::Gone) {
+                    if let Some(outcome) = mark {
+                        reply.headers.push((RESULT_HEADER.into(), outcome.as_str().into()));
+                    }
+                    return Some(reply);
+                }
+            }
             Response::Streaming | Response::ProxyMade | Response::Gone => {}
         }
+        None
     }
+}
+
+/// What a client is told whose request may have run: nothing that could be taken for a failure.
+pub(super) fn upstream_lost() -> Problem {
+    let detail = "the request may have been carried out; ask again with the same key to learn how it ended";
+    Problem::new(ProblemKind::UpstreamLost, detail).retry_after_ms(limits::RETRY_AFTER_UNKNOWN_MS)
 }
 
 /// Puts a problem in place of a response whose headers and body are held.
@@ -320,9 +338,13 @@ impl Exchange {
                 UnknownReply::Marked | UnknownReply::AlreadyMarked | UnknownReply::Refused { .. } => None,
             }),
         };
-        match outcome {
+        let answer = match outcome {
             Ok(outcome) => settling.on_done(outcome, effects),
             Err(failure) => settling.on_failed(failure, world, effects),
+        };
+        if let Some(reply) = answer {
+            let own = OwnReply::Answer { headers: reply.headers.clone(), body_len: reply.body.len() };
+            self.reply(own, reply, effects);
         }
         self.end_if_settled();
     }
@@ -348,15 +370,21 @@ impl Settling {
             .saturating_add(limits::CALL_GRACE_MS);
     }
 
-    fn on_done(&mut self, outcome: Option<Outcome>, effects: &mut Vec<Effect>) {
+    fn on_done(&mut self, outcome: Option<Outcome>, effects: &mut Vec<Effect>) -> Option<LocalReply> {
         self.done = true;
         if let Some(outcome) = outcome {
             effects.push(Effect::Result(outcome));
         }
-        self.let_go(outcome.filter(|outcome| *outcome == Outcome::Lost), effects);
+        self.let_go(outcome.filter(|outcome| *outcome == Outcome::Lost), effects)
     }
 
-    fn on_failed(&mut self, failure: StoreFailure, world: &World<'_>, effects: &mut Vec<Effect>) {
+    fn on_failed(
+        &mut self,
+        failure: StoreFailure,
+        world: &World<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<LocalReply> {
+        let mut answer = None;
         if self.tries == 1 {
             let mark = match self.duty.kind {
                 Kind::Complete(_) => Some(Outcome::Unstored),
@@ -364,16 +392,17 @@ impl Settling {
             };
             effects.extend(mark.map(Effect::Result));
             effects.push(Effect::Warn(format!("{} failed: {}; trying on", self.duty.path, failure.as_str())));
-            self.let_go(mark, effects);
+            answer = self.let_go(mark, effects);
         }
         let age = world.now_ms.saturating_sub(self.began_at);
         if matches!(failure, StoreFailure::Refused(_)) || age >= limits::DUTY_MS_MAX {
             effects.push(Effect::Warn(format!("{} given up after {} tries", self.duty.path, self.tries)));
             self.done = true;
-            return;
+            return answer;
         }
         let factor = 1u64 << self.tries.saturating_sub(1).min(16);
         let pause = limits::DUTY_RETRY_MS.start().saturating_mul(factor).min(*limits::DUTY_RETRY_MS.end());
         self.next_at = world.now_ms.saturating_add(pause);
+        answer
     }
 }

@@ -52,7 +52,8 @@ impl Rig {
     }
 
     fn step(&mut self, input: Input) -> Vec<Effect> {
-        let mut world = World { now_ms: self.now, pin: &mut self.pin, store_timeout_ms: 2_000 };
+        let mut world =
+            World { now_ms: self.now, pin: &mut self.pin, store_timeout_ms: 2_000, has_room: true };
         let effects = self.exchange.step(input, &mut world);
         self.done.extend(effects.iter().cloned());
         effects
@@ -85,7 +86,12 @@ impl Rig {
     fn head(&mut self, status: u16, headers: &[(&str, &str)], details: &str, end: bool) -> Vec<Effect> {
         let mut pairs = vec![(b":status".to_vec(), status.to_string().into_bytes())];
         pairs.extend(headers.iter().map(|(n, v)| (n.as_bytes().to_vec(), v.as_bytes().to_vec())));
-        let evidence = Evidence { code_details: Some(details.into()), flags: Some(0), attempts: Some(1) };
+        let evidence = Evidence {
+            code_details: Some(details.into()),
+            flags: Some(0),
+            attempts: Some(1),
+            bytes_sent: None,
+        };
         self.step(Input::ResponseHead(ResponseHead { status, headers: pairs, evidence, end }))
     }
 

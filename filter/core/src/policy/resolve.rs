@@ -206,6 +206,7 @@ fn policy(
         None | Some(ConcurrencyLayer::Wait) => Concurrency::Wait,
         Some(ConcurrencyLayer::Conflict) => Concurrency::Conflict,
     };
+    let max_run_ms = at.millis("max_run", layer.max_run, 60_000, 1..=MAX_RUN_MS_MAX)?;
     Ok(Policy {
         namespace: at.name("namespace", namespace)?,
         mode,
@@ -217,10 +218,10 @@ fn policy(
         concurrency,
         wait_ms: at.millis("wait", layer.wait, 5_000, 1..=WAIT_MS_MAX)?,
         claim_ttl_ms: at.millis("claim_ttl", layer.claim_ttl, 30_000, CLAIM_TTL_MS)?,
-        max_run_ms: at.millis("max_run", layer.max_run, 60_000, 1..=MAX_RUN_MS_MAX)?,
+        max_run_ms,
         on_lost: layer.on_lost.unwrap_or(OnLost::Hold),
         response: response(&At(&format!("{}.response", at.0)), layer.response)?,
-        execution: upstream::execution(&At(&format!("{}.execution", at.0)), layer.execution)?,
+        execution: upstream::execution(&At(&format!("{}.execution", at.0)), layer.execution, max_run_ms)?,
         retries: match layer.retries {
             None | Some(RetriesLayer::Suppress) => Retries::Suppress,
             Some(RetriesLayer::Allow) => Retries::Allow,

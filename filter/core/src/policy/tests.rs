@@ -261,14 +261,18 @@ fn what_is_not_built_is_refused_and_never_ignored() {
         ("policies/payments/grant", json!({})),
         ("policies/payments/response/template", json!("x")),
         ("policies/payments/fingerprint/numbers", json!("jcs")),
-        (
-            "policies/payments/execution",
-            json!({"detached": {"cluster": "c", "loopback": true, "timeout": "65s"}}),
-        ),
     ] {
         let error = error(path, value);
         assert!(error.expected.contains("not available in this version"), "{path}: {error}");
     }
+}
+
+#[test]
+fn a_detached_call_outlasts_the_run_that_it_waits_for() {
+    let detached = |timeout| json!({"detached": {"cluster": "c", "loopback": true, "timeout": timeout}});
+    let _ = parse(&[("policies/payments/execution", detached("65s"))]);
+    let error = error("policies/payments/execution", detached("60s"));
+    assert_eq!(error.path, "policies.payments.execution.detached.timeout");
 }
 
 #[test]

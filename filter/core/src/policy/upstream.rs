@@ -5,23 +5,25 @@ use super::resolve::{At, MAX_RUN_MS_MAX};
 use super::{ConfigError, Execution};
 use crate::downstream::{DownstreamForm, DownstreamKey, HEX_DIGITS_MAX, HEX_DIGITS_MIN, provider};
 
-/// Whether this version can call the upstream itself.
-const DETACHED_AVAILABLE: bool = false;
-
-pub(super) fn execution(at: &At<'_>, layer: Option<ExecutionLayer>) -> Result<Execution, ConfigError> {
+pub(super) fn execution(
+    at: &At<'_>,
+    layer: Option<ExecutionLayer>,
+    max_run_ms: u32,
+) -> Result<Execution, ConfigError> {
     let Some(ExecutionLayer::Detached(detached)) = layer else { return Ok(Execution::Inline) };
     let path = format!("{}.detached", at.0);
     let at = At(&path);
-    let execution = Execution::Detached {
+    let timeout_ms = at.millis("timeout", Some(detached.timeout), 0, 1..=MAX_RUN_MS_MAX)?;
+    // The call's own timeout ends it without a report, so the run's own must come first.
+    if timeout_ms <= max_run_ms {
+        let expected = format!("more than max_run ({max_run_ms} ms)");
+        return Err(at.error("timeout", format!("{timeout_ms} ms"), expected));
+    }
+    Ok(Execution::Detached {
         cluster: at.name("cluster", &detached.cluster)?,
         loopback: detached.loopback,
-        timeout_ms: at.millis("timeout", Some(detached.timeout), 0, 1..=MAX_RUN_MS_MAX)?,
-    };
-    if DETACHED_AVAILABLE {
-        Ok(execution)
-    } else {
-        Err(ConfigError::not_available(path, "detached execution"))
-    }
+        timeout_ms,
+    })
 }
 
 pub(super) fn downstream_keys(

@@ -3,6 +3,7 @@
 //! Hot restart is off: killed Envoys would leave shared memory behind.
 
 mod bootstrap;
+pub mod loopback;
 mod route;
 
 pub use bootstrap::{STORE, STORE_WAITING, Setup, UPSTREAM, cluster, connection_manager, typed};
