@@ -8,7 +8,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bed;
+mod finishing;
+mod holding;
 mod random;
+mod sweeping;
 
 /// Stamps each promise for each store.
 macro_rules! contract {
@@ -33,5 +36,28 @@ macro_rules! contract {
 }
 
 contract! {
+    holding::one_winner_among_128_callers,
+    holding::at_most_one_holder_under_claim_and_release_loops,
+    holding::stale_holder_that_finishes_last_changes_nothing,
+    holding::stale_holder_that_finishes_first_changes_nothing,
+    holding::stale_holder_that_fails_after_takeover_changes_nothing,
+    holding::racing_fingerprints_have_one_winner_that_all_losers_name,
+    holding::tampered_herd_is_told_apart,
+    holding::expired_claim_is_taken_over_by_exactly_one_where_rerun,
+    holding::expired_claim_is_held_where_hold,
+    holding::renewals_win_over_retries_after_a_restart,
+    holding::claim_made_again_is_not_given_back_for_its_first_caller,
+    finishing::complete_twice_keeps_the_first_answer,
+    finishing::complete_after_release_is_kept_only_where_nobody_holds_the_key,
+    finishing::release_before_its_claim_keeps_the_claim_out,
+    finishing::renew_after_expiry_keeps_an_untouched_claim,
+    finishing::unknown_outcome_follows_the_policy_of_its_claim,
+    finishing::claim_asked_again_with_its_token_is_the_same_claim,
+    finishing::fence_grows_across_deletion,
+    finishing::read_storm_is_byte_for_byte,
+    finishing::invented_fence_does_not_spend_the_numbers,
+    finishing::dead_tokens_are_bounded,
+    sweeping::sweeper_works_in_bounded_batches,
+    sweeping::sweeps_and_claims_at_once_lose_nothing,
     random::random_operations_are_answered_as_specified,
 }
