@@ -7,7 +7,7 @@ use fencepost_rig::stack::{Builder, Stack};
 use fencepost_rig::upstream::{AnswerBody, Behaviour, Ending, Gate};
 use serde_json::{Value, json};
 
-fn detached(mut overrides: Value) -> Value {
+pub fn detached(mut overrides: Value) -> Value {
     if overrides.get("max_run").is_none() {
         overrides["max_run"] = json!("10s");
     }

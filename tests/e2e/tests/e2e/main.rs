@@ -4,6 +4,8 @@
 mod detached;
 mod endings;
 mod guarded;
+mod loopback_chain;
+mod mesh;
 mod rig;
 mod rig_service;
 mod store_outage;

@@ -1,0 +1,116 @@
+//! What a mesh does around a guarded request: several guards on its way, mirrors, redirects,
+//! draining, a worker that traps.
+
+use crate::detached::detached;
+use crate::support::{configuration, pay, start};
+use fencepost_rig::envoy::{Envoy, Route, Setup, cluster, loopback};
+use fencepost_rig::stack::Stack;
+use fencepost_rig::upstream::{Behaviour, Gate, Upstream};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_gateway_and_a_sidecar_on_one_store_guard_their_own_hops() {
+    let sidecar = start(json!({})).await;
+    let setup = Setup::new(sidecar.proxy()).guarded(configuration(json!({})), sidecar.service.addr());
+    let gateway = Envoy::start(&setup.route(Route::guarded("/pay", "pay"))).await.unwrap();
+    let first = pay("k1").send(gateway.proxy()).await.unwrap();
+    assert_eq!((first.status, first.is_replay()), (201, false));
+    let retry = pay("k1").send(gateway.proxy()).await.unwrap();
+    assert_eq!((retry.json(), retry.is_replay()), (json!({"n": 1}), true));
+    // The gateway loses its upstream connection while the inner hop runs: the retry finds the
+    // outer outcome unknown and runs nothing.
+    let gate = Gate::new();
+    sidecar.upstream().script_next("/pay", Behaviour::gated(&gate));
+    let (proxy, call) = (gateway.proxy(), pay("k2"));
+    let client = tokio::spawn(async move { call.send(proxy).await });
+    gate.wait_arrived(1).await.unwrap();
+    client.abort();
+    gate.open();
+    sidecar.upstream().wait_until("a cut", |seen| seen.iter().any(|seen| seen.cut)).await.unwrap();
+    gateway.wait_stat("wasmcustom.fencepost.unknown", |n| n == 1).await.unwrap();
+    loop {
+        let retry = pay("k2").send(gateway.proxy()).await.unwrap();
+        if retry.problem_code() != "in_progress" {
+            assert_eq!(retry.problem_code(), "outcome_unknown");
+            break;
+        }
+    }
+    let seen = sidecar.upstream().seen();
+    assert_eq!((seen.len(), seen[0].header("x-fencepost-depth")), (2, Some("2")));
+}
+
+#[tokio::test]
+async fn a_mirror_sees_each_run_once_and_no_replay() {
+    let mirror = Upstream::start().await.unwrap();
+    let addr = mirror.addr();
+    let route =
+        Route::guarded("/pay", "pay").action("request_mirror_policies", json!([{"cluster": "mirror"}]));
+    let stack = Stack::builder(configuration(json!({}))).route(route).envoy(move |setup| {
+        setup.change(move |bootstrap| {
+            let clusters = bootstrap.pointer_mut("/static_resources/clusters").unwrap();
+            clusters.as_array_mut().unwrap().push(cluster("mirror", &[addr], false));
+        })
+    });
+    let stack = stack.start().await.unwrap();
+    stack.send(&pay("k1")).await.unwrap();
+    for _ in 0..3 {
+        assert!(stack.send(&pay("k1")).await.unwrap().is_replay());
+    }
+    mirror.wait_until("the mirrored run", |seen| seen.iter().any(|seen| seen.body_whole)).await.unwrap();
+    assert_eq!((stack.upstream().executions(), mirror.executions()), (1, 1));
+}
+
+fn redirecting() -> Route {
+    Route::guarded("/pay", "pay")
+        .action("internal_redirect_policy", json!({"redirect_response_codes": [303]}))
+}
+
+#[tokio::test]
+async fn an_internal_redirect_runs_each_hop_once_and_never_waits_for_itself() {
+    let stack = Stack::builder(configuration(json!({}))).route(redirecting()).start().await.unwrap();
+    stack.upstream().script(
+        "/pay",
+        Behaviour::status(303).header("location", format!("http://{}/pay/done", stack.proxy())),
+    );
+    let first = stack.send(&pay("k1")).await.unwrap();
+    assert_eq!(first.status, 201);
+    let runs = stack.upstream().executions();
+    assert_eq!(runs, 2);
+    // The redirected stream ended without an answer of its own: its key is held, nothing runs.
+    let retry = stack.send(&pay("k1")).await.unwrap();
+    assert_eq!(retry.problem_code(), "outcome_unknown");
+    assert_eq!(stack.upstream().executions(), runs);
+}
+
+#[tokio::test]
+async fn an_internal_redirect_inside_the_loopback_is_replayed_like_any_answer() {
+    let stack = Stack::builder(detached(json!({}))).route(redirecting());
+    let stack = stack.envoy(|setup| setup.change(loopback::add)).start().await.unwrap();
+    stack.upstream().script(
+        "/pay",
+        Behaviour::status(303).header("location", format!("http://{}/pay/done", stack.proxy())),
+    );
+    let first = stack.send(&pay("k1")).await.unwrap();
+    let retry = stack.send(&pay("k1")).await.unwrap();
+    assert_eq!((first.status, retry.status, retry.is_replay()), (201, 201, true));
+    assert_eq!(first.body, retry.body);
+    assert_eq!(stack.upstream().executions(), 2);
+}
+
+#[tokio::test]
+async fn draining_lets_guarded_requests_finish_and_be_stored() {
+    for build in [configuration, detached] {
+        let stack = Stack::builder(build(json!({}))).route(Route::guarded("/pay", "pay"));
+        let stack = stack.envoy(|setup| setup.change(loopback::add)).start().await.unwrap();
+        let gate = Gate::new();
+        stack.upstream().script_next("/pay", Behaviour::gated(&gate));
+        let (proxy, call) = (stack.proxy(), pay("k1"));
+        let client = tokio::spawn(async move { call.send(proxy).await });
+        gate.wait_arrived(1).await.unwrap();
+        stack.envoy.drain().await.unwrap();
+        gate.open();
+        assert_eq!(client.await.unwrap().unwrap().status, 201);
+        stack.envoy.wait_stat("wasmcustom.fencepost.executed", |n| n == 1).await.unwrap();
+        assert_eq!(stack.upstream().executions(), 1);
+    }
+}
