@@ -76,6 +76,10 @@ impl Stream {
             Verdict::Refuse(problem) => return self.refuse(problem),
             Verdict::Guard(request) => request,
         };
+        #[cfg(feature = "test-trap")]
+        if !fencepost_filter_core::facts::Facts::header(&facts, "x-test-trap").is_empty() {
+            core::arch::wasm32::unreachable();
+        }
         let Some(token) = abi::random::<16>().map(ClaimToken::from_bytes) else {
             return self
                 .refuse(Problem::new(ProblemKind::StoreUnavailable, "the host has no random numbers"));

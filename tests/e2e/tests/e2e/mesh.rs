@@ -114,3 +114,126 @@ async fn draining_lets_guarded_requests_finish_and_be_stored() {
         assert_eq!(stack.upstream().executions(), 1);
     }
 }
+
+#[tokio::test]
+async fn a_trap_in_a_worker_refuses_what_it_hit_and_passes_nothing_unguarded() {
+    let stack = Stack::builder(configuration(json!({"claim_ttl": "1s", "wait": "100ms"})));
+    let stack = stack.route(Route::guarded("/pay", "pay")).envoy(|mut setup| {
+        setup.wasm = Some(fencepost_rig::envoy::trapping_filter_binary());
+        setup
+    });
+    let stack = stack.start().await.unwrap();
+    let gate = Gate::new();
+    stack.upstream().script_next("/pay", Behaviour::gated(&gate));
+    let (proxy, call) = (stack.proxy(), pay("running"));
+    let running = tokio::spawn(async move { call.send(proxy).await });
+    gate.wait_arrived(1).await.unwrap();
+    let hit = stack.send(&pay("hit").header("x-test-trap", "1")).await.unwrap();
+    assert_eq!(hit.status, 503);
+    // Until the VM is there again, requests are refused; then they are guarded as before.
+    let next = loop {
+        let answer = stack.send(&pay("next")).await.unwrap();
+        if answer.status != 503 {
+            break answer;
+        }
+    };
+    assert_eq!((next.status, next.is_replay()), (201, false));
+    assert!(stack.send(&pay("next")).await.unwrap().is_replay());
+    // What ran when the VM ended is nobody's now: its key is held once its lease is over.
+    gate.open();
+    let _ = running.await.unwrap();
+    let retry = loop {
+        let retry = stack.send(&pay("running")).await.unwrap();
+        if retry.problem_code() != "in_progress" {
+            break retry;
+        }
+    };
+    assert_eq!((retry.status, retry.problem_code().as_str()), (409, "outcome_unknown"));
+    assert_eq!(stack.upstream().executions(), 2);
+}
+
+/// The filter's configuration in a listener resource.
+fn filter_config(listeners: &mut serde_json::Value) -> &mut serde_json::Value {
+    let filters = listeners.pointer_mut("/0/filter_chains/0/filters/0/typed_config/http_filters").unwrap();
+    let filter =
+        filters.as_array_mut().unwrap().iter_mut().find(|filter| filter["name"] == "envoy.filters.http.wasm");
+    filter.unwrap().pointer_mut("/typed_config/config").unwrap()
+}
+
+#[tokio::test]
+async fn a_new_configuration_with_or_without_a_new_vm_loses_no_answer_of_a_live_stream() {
+    for new_vm in [false, true] {
+        let stack = Stack::builder(configuration(json!({}))).route(Route::guarded("/pay", "pay"));
+        let stack = stack.envoy(|mut setup| {
+            setup.dynamic_listeners = true;
+            setup
+        });
+        let stack = stack.start().await.unwrap();
+        let gate = Gate::new();
+        stack.upstream().script_next("/pay", Behaviour::gated(&gate));
+        let (proxy, call) = (stack.proxy(), pay("k1"));
+        let client = tokio::spawn(async move { call.send(proxy).await });
+        gate.wait_arrived(1).await.unwrap();
+        let changed = configuration(json!({"wait": "4s"})).to_string();
+        stack
+            .envoy
+            .update_listeners(|listeners| {
+                let config = filter_config(listeners);
+                config["configuration"]["value"] = json!(changed);
+                if new_vm {
+                    config["vm_config"]["vm_id"] = json!("another");
+                }
+            })
+            .unwrap();
+        stack.envoy.wait_stat("listener_manager.listener_modified", |n| n >= 1).await.unwrap();
+        stack.envoy.wait_stat("listener_manager.total_listeners_warming", |n| n == 0).await.unwrap();
+        // The new filter guards, and the old one's claim is respected.
+        assert_eq!(stack.send(&pay("k2")).await.unwrap().status, 201);
+        gate.open();
+        assert_eq!(client.await.unwrap().unwrap().status, 201, "new VM: {new_vm}");
+        let retry = stack.send(&pay("k1")).await.unwrap();
+        assert!(retry.is_replay(), "new VM: {new_vm}: {} {}", retry.status, retry.text());
+        assert_eq!(stack.upstream().executions(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_detached_run_whose_client_left_survives_a_new_configuration_or_ends_unknown() {
+    for new_vm in [false, true] {
+        let configuration = detached(json!({"claim_ttl": "1s", "wait": "100ms"}));
+        let stack = Stack::builder(configuration.clone()).route(Route::guarded("/pay", "pay"));
+        let stack = stack.envoy(|mut setup| {
+            setup.dynamic_listeners = true;
+            setup.change(loopback::add)
+        });
+        let stack = stack.start().await.unwrap();
+        let gate = Gate::new();
+        stack.upstream().script_next("/pay", Behaviour::gated(&gate));
+        let (proxy, call) = (stack.proxy(), pay("k1"));
+        let client = tokio::spawn(async move { call.send(proxy).await });
+        gate.wait_arrived(1).await.unwrap();
+        client.abort();
+        stack.envoy.wait_stat("http.ingress.downstream_rq_active", |n| n == 0).await.unwrap();
+        stack
+            .envoy
+            .update_listeners(|listeners| {
+                let config = filter_config(listeners);
+                config["configuration"]["value"] = json!(configuration.to_string() + " ");
+                if new_vm {
+                    config["vm_config"]["vm_id"] = json!("another");
+                }
+            })
+            .unwrap();
+        stack.envoy.wait_stat("listener_manager.listener_modified", |n| n >= 1).await.unwrap();
+        stack.envoy.wait_stat("listener_manager.total_listeners_draining", |n| n == 0).await.unwrap();
+        gate.open();
+        let retry = loop {
+            let retry = stack.send(&pay("k1")).await.unwrap();
+            if retry.problem_code() != "in_progress" {
+                break retry;
+            }
+        };
+        assert!(retry.is_replay() || retry.problem_code() == "outcome_unknown", "{}", retry.text());
+        assert_eq!(stack.upstream().executions(), 1);
+    }
+}

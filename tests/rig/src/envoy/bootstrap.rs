@@ -7,7 +7,7 @@ use super::route::Route;
 use crate::token;
 use serde_json::{Map, Value, json};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -52,6 +52,10 @@ pub struct Setup {
     pub port: u16,
     /// Port of the admin interface; 0 takes a free one.
     pub admin_port: u16,
+    /// Another build of the filter than the usual one.
+    pub wasm: Option<PathBuf>,
+    /// Whether the listeners come from a file that [`super::Envoy::update_listeners`] rewrites.
+    pub dynamic_listeners: bool,
     changes: Vec<Change>,
 }
 
@@ -71,6 +75,8 @@ impl Setup {
             concurrency: 1,
             port: 0,
             admin_port: 0,
+            wasm: None,
+            dynamic_listeners: false,
             changes: Vec::new(),
         }
     }

@@ -10,15 +10,17 @@ pub use bootstrap::{STORE, STORE_WAITING, Setup, UPSTREAM, cluster, connection_m
 pub use route::Route;
 
 use crate::client::{Answer, Call};
-use crate::process::{Process, Start};
+use crate::process::{Process, Start, guard};
 use crate::scratch::Scratch;
 use crate::tools;
 use anyhow::{Context, Result, anyhow, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest wait for Envoy to serve; compiling the filter included.
@@ -39,6 +41,32 @@ pub struct Envoy {
     proxy: SocketAddr,
     admin: SocketAddr,
     scratch: Scratch,
+    listeners: Mutex<Value>,
+}
+
+/// File that dynamic listeners are read from.
+const LISTENERS: &str = "listeners.json";
+
+/// Writes the file as Envoy wants it: complete, and moved into place.
+fn write_listeners(folder: &Path, listeners: &Value) -> Result<()> {
+    let listeners = listeners.as_array().context("no listeners")?;
+    let resources: Vec<Value> = listeners
+        .iter()
+        .map(|listener| {
+            let mut resource = json!({"@type": "type.googleapis.com/envoy.config.listener.v3.Listener"});
+            for (name, value) in listener.as_object().into_iter().flatten() {
+                resource[name.as_str()] = value.clone();
+            }
+            resource
+        })
+        .collect();
+    static VERSIONS: AtomicU64 = AtomicU64::new(1);
+    let version = VERSIONS.fetch_add(1, Ordering::Relaxed).to_string();
+    let discovery = json!({"version_info": version, "resources": resources});
+    let draft = folder.join("listeners.draft");
+    std::fs::write(&draft, serde_json::to_vec_pretty(&discovery)?)?;
+    std::fs::rename(draft, folder.join(LISTENERS))?;
+    Ok(())
 }
 
 /// The built filter: `FENCEPOST_WASM`, or where `make wasm` puts it.
@@ -53,15 +81,33 @@ pub fn filter_binary() -> PathBuf {
     std::env::var_os("FENCEPOST_WASM").map_or_else(built, PathBuf::from)
 }
 
+/// The filter that a request header `x-test-trap` ends, as a bug would: built beside the other.
+pub fn trapping_filter_binary() -> PathBuf {
+    filter_binary().with_file_name("fencepost_filter_trap.wasm")
+}
+
 impl Envoy {
     /// Starts it and waits until it serves.
     pub async fn start(setup: &Setup) -> Result<Self> {
-        let wasm = filter_binary();
+        let wasm = setup.wasm.clone().unwrap_or_else(filter_binary);
         if setup.filter.is_some() && !wasm.is_file() {
             bail!("{} is not there: run `make wasm` first", wasm.display());
         }
         let scratch = Scratch::new("envoy")?;
-        let bootstrap = setup.bootstrap(&wasm, &scratch.path().join("access.log"));
+        let mut setup = setup.clone();
+        if setup.dynamic_listeners && setup.port == 0 {
+            // An update is to find the listener where it was.
+            setup.port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        }
+        let mut bootstrap = setup.bootstrap(&wasm, &scratch.path().join("access.log"));
+        let listeners = bootstrap.pointer("/static_resources/listeners").cloned().unwrap_or_default();
+        if setup.dynamic_listeners {
+            write_listeners(scratch.path(), &listeners)?;
+            bootstrap["static_resources"]["listeners"] = json!([]);
+            bootstrap["dynamic_resources"] = json!({"lds_config": {
+                "path_config_source": {"path": scratch.path().join(LISTENERS)},
+            }});
+        }
         let config = scratch.path().join("bootstrap.json");
         std::fs::write(&config, serde_json::to_vec_pretty(&bootstrap)?)?;
         let admin_file = scratch.path().join("admin");
@@ -87,7 +133,15 @@ impl Envoy {
         let start = Start { command, log, read_stdout: false, death_signal: libc::SIGKILL };
         let process = Process::start(start)?.0;
         let (admin, proxy) = ready(&process, &admin_file).await?;
-        Ok(Self { process, proxy, admin, scratch })
+        Ok(Self { process, proxy, admin, scratch, listeners: Mutex::new(listeners) })
+    }
+
+    /// Changes the listeners of an Envoy that was set up with dynamic ones. Envoy takes them over,
+    /// or refuses them, a moment later.
+    pub fn update_listeners(&self, change: impl FnOnce(&mut Value)) -> Result<()> {
+        let mut listeners = guard(&self.listeners);
+        change(&mut listeners);
+        write_listeners(self.scratch.path(), &listeners)
     }
 
     /// Where the proxy listens.
