@@ -55,3 +55,6 @@ impl<R> Step<R> {
         Self { change: Change::put(row), reply }
     }
 }
+
+#[cfg(test)]
+mod table;

@@ -4,7 +4,7 @@ use fencepost_protocol::claims::{OnLost, ReleaseCause, Renewal, UnknownCause, Un
 use fencepost_protocol::{ClaimToken, Fence, Fingerprint, Scheme, ScopeDigest, StoreKey};
 use fencepost_store::entry::{Claim, ClaimOutcome, Complete, Micros, Release};
 use fencepost_store::store::memory::Memory;
-use fencepost_store::store::postgres::{Options, Postgres};
+use fencepost_store::store::postgres::{Options, Postgres, SCHEMA_VERSION, migrate_to};
 use fencepost_store::store::sqlite::Sqlite;
 use fencepost_store::store::{Clock, Store, StoreKind};
 use std::sync::Arc;
@@ -29,8 +29,9 @@ pub struct Bed {
     /// Another instance on the same database, where a store can have several.
     pub other: Arc<dyn Store>,
     hand: Option<Arc<AtomicI64>>,
-    pub url: Option<String>,
-    pub folder: Option<TempDir>,
+    /// Holds the file; removed with the bed.
+    #[expect(dead_code)]
+    folder: Option<TempDir>,
 }
 
 impl Bed {
@@ -49,23 +50,49 @@ impl Bed {
         match kind {
             StoreKind::Memory => {
                 let store: Arc<dyn Store> = Arc::new(Memory::new(clock).unwrap());
-                Self { other: store.clone(), store, hand, url: None, folder: None }
+                Self { other: store.clone(), store, hand, folder: None }
             }
             StoreKind::Sqlite => {
                 let folder = tempfile::tempdir().unwrap();
                 let path = folder.path().join("store.sqlite");
                 let store: Arc<dyn Store> = Arc::new(Sqlite::open(&path, clock, true).await.unwrap());
-                Self { other: store.clone(), store, hand, url: None, folder: Some(folder) }
+                Self { other: store.clone(), store, hand, folder: Some(folder) }
             }
-            StoreKind::Postgres => {
-                let url = database().await;
-                let store = Postgres::open(&url, clock.clone(), true, Options::default()).await.unwrap();
-                let options = Options { unnamed_statements: true, ..Options::default() };
-                let other = Postgres::open(&url, clock, true, options).await.unwrap();
-                let (store, other): (Arc<dyn Store>, Arc<dyn Store>) = (Arc::new(store), Arc::new(other));
-                Self { store, other, hand, url: Some(url), folder: None }
-            }
+            StoreKind::Postgres => Self::postgres(database().await, clock, hand).await,
         }
+    }
+
+    /// With a clock that only the test moves, on PostgreSQL with the entries in partitions.
+    pub async fn partitioned() -> Self {
+        let url = database().await;
+        migrate_to(&url, SCHEMA_VERSION).await.unwrap();
+        let client = connect(&url).await;
+        let parts: String = (0..4)
+            .map(|part| {
+                format!(
+                    "CREATE TABLE fencepost.entries_{part} PARTITION OF fencepost.entries
+                     FOR VALUES WITH (MODULUS 4, REMAINDER {part});"
+                )
+            })
+            .collect();
+        client
+            .batch_execute(&format!(
+                "ALTER TABLE fencepost.entries RENAME TO plain;
+                 CREATE TABLE fencepost.entries (LIKE fencepost.plain INCLUDING ALL) PARTITION BY HASH (key);
+                 DROP TABLE fencepost.plain; {parts}"
+            ))
+            .await
+            .unwrap();
+        let (clock, hand) = Clock::set(START);
+        Self::postgres(url, clock, Some(hand)).await
+    }
+
+    async fn postgres(url: String, clock: Clock, hand: Option<Arc<AtomicI64>>) -> Self {
+        let store = Postgres::open(&url, clock.clone(), true, Options::default()).await.unwrap();
+        let options = Options { unnamed_statements: true, ..Options::default() };
+        let other = Postgres::open(&url, clock, true, options).await.unwrap();
+        let (store, other): (Arc<dyn Store>, Arc<dyn Store>) = (Arc::new(store), Arc::new(other));
+        Self { store, other, hand, folder: None }
     }
 
     /// One of the two instances, by turns.
@@ -96,6 +123,22 @@ impl Bed {
 /// An empty PostgreSQL database.
 pub async fn database() -> String {
     fencepost_rig::postgres::Postgres::shared().await.create_database().await
+}
+
+/// A connection of the test's own.
+pub async fn connect(url: &str) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// Waits until something is so, and fails when it does not become so.
+pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let give_up = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !is_so().await {
+        assert!(std::time::Instant::now() < give_up, "never: {what}");
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
 }
 
 pub fn key(number: u64) -> StoreKey {

@@ -53,28 +53,25 @@ pub async fn one_winner_among_128_callers(kind: StoreKind) {
 /// every fence is above all earlier ones.
 pub async fn at_most_one_holder_under_claim_and_release_loops(kind: StoreKind) {
     let bed = Bed::real(kind).await;
-    let holders = Arc::new(AtomicUsize::new(0));
-    let newest = Arc::new(AtomicU64::new(0));
+    let holders: Arc<[AtomicUsize; 2]> = Arc::default();
+    let newest: Arc<[AtomicU64; 2]> = Arc::default();
     let wins = Arc::new(AtomicUsize::new(0));
     let tasks: Vec<_> = (0..16_usize)
         .map(|caller| {
             let (store, holders, newest, wins) =
                 (bed.instance(caller), holders.clone(), newest.clone(), wins.clone());
             tokio::spawn(async move {
-                for turn in 0..60 {
-                    let claim = claim(turn % 2, (caller as u64) * 1_000 + turn);
-                    // Both keys count together when they should not: one counter per key.
-                    let held = if turn % 2 == 0 { Some(&holders) } else { None };
+                for turn in 0..60_usize {
+                    let claim = claim(turn as u64 % 2, (caller * 1_000 + turn) as u64);
                     let outcome = store.claim(Arc::new(claim.clone()), CALM).await.unwrap();
                     let ClaimOutcome::Claimed { fence, .. } = outcome else { continue };
-                    if let Some(held) = held {
-                        wins.fetch_add(1, Ordering::SeqCst);
-                        assert_eq!(held.fetch_add(1, Ordering::SeqCst), 0, "two holders");
-                        let fence = u64::try_from(fence).unwrap();
-                        assert!(newest.swap(fence, Ordering::SeqCst) < fence, "the fence fell");
-                        tokio::task::yield_now().await;
-                        assert_eq!(held.fetch_sub(1, Ordering::SeqCst), 1, "two holders");
-                    }
+                    let (holders, newest) = (&holders[turn % 2], &newest[turn % 2]);
+                    wins.fetch_add(1, Ordering::SeqCst);
+                    assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                    let fence = u64::try_from(fence).unwrap();
+                    assert!(newest.swap(fence, Ordering::SeqCst) < fence, "the fence fell");
+                    tokio::task::yield_now().await;
+                    assert_eq!(holders.fetch_sub(1, Ordering::SeqCst), 1, "two holders");
                     assert_eq!(store.release(release(&claim)).await.unwrap(), ReleaseReply::Released);
                 }
             })

@@ -10,8 +10,14 @@
 mod bed;
 mod finishing;
 mod holding;
+mod http_edges;
 mod random;
+mod served;
+mod server;
+mod starting;
+mod statements;
 mod sweeping;
+mod waiting;
 
 /// Stamps each promise for each store.
 macro_rules! contract {
@@ -59,5 +65,12 @@ contract! {
     finishing::dead_tokens_are_bounded,
     sweeping::sweeper_works_in_bounded_batches,
     sweeping::sweeps_and_claims_at_once_lose_nothing,
+    waiting::release_wakes_a_waiting_caller,
+    waiting::completion_answers_all_waiting_callers,
+    waiting::waiting_caller_finds_what_another_instance_freed,
+    waiting::waiting_caller_takes_over_at_the_end_of_the_lease,
+    waiting::waiting_is_bounded,
+    waiting::claim_won_for_a_caller_already_gone_is_given_back,
+    waiting::callers_that_hang_up_poison_nothing,
     random::random_operations_are_answered_as_specified,
 }

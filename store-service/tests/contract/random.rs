@@ -94,10 +94,9 @@ async fn run(store: &dyn Store, op: &Op, last: &mut LastLease) -> String {
 }
 
 /// Both instances of the store take turns, so that one of them has unnamed statements.
-async fn compare(kind: StoreKind, seed: u64, steps: usize) {
+async fn compare(bed: &Bed, seed: u64, steps: usize) {
     let (clock, hand) = Clock::set(START);
     let model = Memory::new(clock).unwrap();
-    let bed = Bed::set(kind).await;
     let mut rng = StdRng::seed_from_u64(seed);
     let (mut model_last, mut store_last) = (None, None);
     let mut log = Vec::new();
@@ -119,14 +118,26 @@ async fn compare(kind: StoreKind, seed: u64, steps: usize) {
     }
 }
 
-/// Every answer to a random list of operations is the specification's.
-pub async fn random_operations_are_answered_as_specified(kind: StoreKind) {
-    let seeds = match std::env::var("FENCEPOST_SEED") {
+fn seeds() -> Vec<u64> {
+    match std::env::var("FENCEPOST_SEED") {
         Ok(seed) => vec![seed.parse().expect("FENCEPOST_SEED is a number")],
         Err(_) => (0..6).map(|_| rand::random()).collect(),
-    };
-    for seed in seeds {
+    }
+}
+
+/// Every answer to a random list of operations is the specification's.
+pub async fn random_operations_are_answered_as_specified(kind: StoreKind) {
+    for seed in seeds() {
         println!("seed {seed}");
-        compare(kind, seed, 600).await;
+        compare(&Bed::set(kind).await, seed, 600).await;
+    }
+}
+
+/// The statements decide the same where the entries are in partitions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_operations_on_partitions_are_answered_as_specified() {
+    for seed in seeds().into_iter().take(3) {
+        println!("seed {seed}");
+        compare(&Bed::partitioned().await, seed, 600).await;
     }
 }

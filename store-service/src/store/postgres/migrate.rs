@@ -18,6 +18,14 @@ const MIGRATIONS: [&str; 2] = [
     include_str!("migrations/0002_waited_and_sweep_indexes.sql"),
 ];
 
+const LOCK: &str = include_str!("sql/migrations_lock.sql");
+const CREATE: &str = include_str!("sql/migrations_create.sql");
+const EXISTS: &str = include_str!("sql/migrations_exists.sql");
+const VERSION: &str = include_str!("sql/migrations_version.sql");
+const ADD: &str = include_str!("sql/migrations_add.sql");
+const STORE_ID_CREATE: &str = include_str!("sql/store_id_create.sql");
+const STORE_ID: &str = include_str!("sql/store_id.sql");
+
 /// Brings the schema to `target`.
 pub async fn migrate(client: &mut Client, target: i64) -> Result<(), OpenError> {
     // A schema that is there needs no rights to change it, and no lock.
@@ -37,24 +45,21 @@ pub async fn migrate(client: &mut Client, target: i64) -> Result<(), OpenError> 
         .start()
         .await
         .map_err(|error| unreachable(&error))?;
-    transaction.query_typed(include_str!("sql/migrations_lock.sql"), &[]).await.map_err(failed)?;
-    transaction.batch_execute(include_str!("sql/migrations_create.sql")).await.map_err(failed)?;
-    let rows =
-        transaction.query_typed(include_str!("sql/migrations_version.sql"), &[]).await.map_err(failed)?;
+    transaction.query_typed(LOCK, &[]).await.map_err(failed)?;
+    transaction.batch_execute(CREATE).await.map_err(failed)?;
+    let rows = transaction.query_typed(VERSION, &[]).await.map_err(failed)?;
     let found: i64 = rows.first().map_or(Ok(0), |row| row.try_get("version")).map_err(failed)?;
     known(found)?;
     for (version, sql) in (1_i64..).zip(MIGRATIONS) {
         if version > found && version <= target {
             tracing::info!(version, "updating the schema");
             transaction.batch_execute(sql).await.map_err(failed)?;
-            let add = include_str!("sql/migrations_add.sql");
-            transaction.query_typed(add, &[(&version, Type::INT8)]).await.map_err(failed)?;
+            transaction.query_typed(ADD, &[(&version, Type::INT8)]).await.map_err(failed)?;
         }
     }
     let fresh = random_store_id()?;
-    let create = include_str!("sql/store_id_create.sql");
     let bytes = &fresh.as_bytes()[..];
-    transaction.query_typed(create, &[(&bytes, Type::BYTEA)]).await.map_err(failed)?;
+    transaction.query_typed(STORE_ID_CREATE, &[(&bytes, Type::BYTEA)]).await.map_err(failed)?;
     transaction.commit().await.map_err(failed)
 }
 
@@ -72,10 +77,7 @@ pub async fn check(client: &Client) -> Result<(), OpenError> {
 
 /// The database's identity.
 pub async fn store_id(client: &Client) -> Result<StoreId, OpenError> {
-    let rows = client
-        .query_typed(include_str!("sql/store_id.sql"), &[])
-        .await
-        .map_err(|error| unreachable(&error))?;
+    let rows = client.query_typed(STORE_ID, &[]).await.map_err(|error| unreachable(&error))?;
     let bytes: Option<Vec<u8>> =
         rows.first().map(|row| row.try_get("store_id")).transpose().map_err(|error| unreachable(&error))?;
     bytes.and_then(|bytes| StoreId::from_slice(&bytes)).ok_or_else(|| {
@@ -86,12 +88,12 @@ pub async fn store_id(client: &Client) -> Result<StoreId, OpenError> {
 /// The newest version that was applied; unknown ones are refused.
 async fn version(client: &Client) -> Result<i64, OpenError> {
     let read = |error: tokio_postgres::Error| unreachable(&error);
-    let rows = client.query_typed(include_str!("sql/migrations_exists.sql"), &[]).await.map_err(read)?;
+    let rows = client.query_typed(EXISTS, &[]).await.map_err(read)?;
     let exists = rows.first().map_or(Ok(false), |row| row.try_get("found")).map_err(read)?;
     if !exists {
         return Ok(0);
     }
-    let rows = client.query_typed(include_str!("sql/migrations_version.sql"), &[]).await.map_err(read)?;
+    let rows = client.query_typed(VERSION, &[]).await.map_err(read)?;
     let found: i64 = rows.first().map_or(Ok(0), |row| row.try_get("version")).map_err(read)?;
     known(found)?;
     Ok(found)

@@ -67,7 +67,7 @@ pub static ALL: [Sql; COUNT] = [
         hot = true,
         [TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, INT8, TIMESTAMPTZ]
     ),
-    sql!("claim_give_back", hot = true, [TEXT, BYTEA, TIMESTAMPTZ, TEXT, INT8, TIMESTAMPTZ]),
+    sql!("claim_give_back", hot = false, [TEXT, BYTEA, TIMESTAMPTZ, TEXT, INT8, TIMESTAMPTZ]),
     sql!("claim_unknown", hot = true, [TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, TIMESTAMPTZ]),
     sql!("claim_renew", hot = true, [TEXT_ARRAY, BYTEA_ARRAY, INT4_ARRAY, INT4_ARRAY, TIMESTAMPTZ]),
     sql!("sweep_mark_lost", hot = false, [TIMESTAMPTZ, INT8, INT8]),

@@ -1,6 +1,7 @@
 //! Schema of the SQLite file: append-only migrations in one transaction.
 
 use super::super::{Clock, OpenError, random_store_id};
+use super::statements;
 use fencepost_protocol::StoreId;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use std::path::Path;
@@ -57,9 +58,8 @@ pub fn migrate(
 ) -> Result<StoreId, MigrateError> {
     // Immediate: of two programs that start together, the second one finds the work done.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    transaction.execute_batch(include_str!("sql/migrations_create.sql"))?;
-    let found: i64 =
-        transaction.query_row(include_str!("sql/migrations_version.sql"), [], |row| row.get(0))?;
+    transaction.execute_batch(statements::MIGRATIONS_CREATE)?;
+    let found: i64 = transaction.query_row(statements::MIGRATIONS_VERSION, [], |row| row.get(0))?;
     if found > SCHEMA_VERSION {
         return Err(MigrateError::Newer(found));
     }
@@ -69,15 +69,15 @@ pub fn migrate(
     for (version, sql) in (1..).zip(MIGRATIONS) {
         if version > found && version <= target {
             transaction.execute_batch(sql)?;
-            transaction.execute(include_str!("sql/migrations_add.sql"), (version, clock.now().0))?;
+            transaction.execute(statements::MIGRATIONS_ADD, (version, clock.now().0))?;
         }
     }
     if may_change {
         let fresh = random_store_id().map_err(MigrateError::Open)?;
-        transaction.execute(include_str!("sql/store_id_create.sql"), [&fresh.as_bytes()[..]])?;
+        transaction.execute(statements::STORE_ID_CREATE, [&fresh.as_bytes()[..]])?;
     }
     let store_id: Option<Vec<u8>> =
-        transaction.query_row(include_str!("sql/store_id.sql"), [], |row| row.get(0)).optional()?;
+        transaction.query_row(statements::STORE_ID, [], |row| row.get(0)).optional()?;
     transaction.commit()?;
     store_id.as_deref().and_then(StoreId::from_slice).ok_or_else(|| {
         MigrateError::Open(OpenError::Unusable("the SQLite file has no store id: table meta is empty".into()))

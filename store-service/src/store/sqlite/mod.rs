@@ -12,6 +12,7 @@
 
 mod migrate;
 mod row;
+mod statements;
 mod writer;
 
 use super::{Clock, OpenError, Store, StoreError, StoreKind};

@@ -5,7 +5,7 @@
 //! store is unavailable and may ask again with the same token.
 
 use super::super::{Clock, StoreError, words};
-use super::row;
+use super::{row, statements};
 use crate::entry::{self, Change, Claim, ClaimOutcome, Complete, Micros, Release, Row, Step, SweepKind};
 use fencepost_protocol::StoreKey;
 use fencepost_protocol::claims::{
@@ -106,7 +106,7 @@ fn decide(tx: &Transaction<'_>, clock: &Clock, job: Job) -> Deliver {
         }
         Job::Sweep(kind, calm_ms, limit, answer) => deliver(sweep(tx, clock, kind, calm_ms, limit), answer),
         Job::Heartbeat(answer) => {
-            let read = tx.prepare_cached(include_str!("sql/store_id.sql"));
+            let read = tx.prepare_cached(statements::STORE_ID);
             let read = read.and_then(|mut s| s.query_row([], |row| row.get::<_, Vec<u8>>(0)));
             deliver(read.map(|_| ()), answer)
         }
@@ -130,7 +130,7 @@ fn apply<R>(
     key: &StoreKey,
     decide: impl FnOnce(Option<&Row>, Micros) -> Step<R>,
 ) -> rusqlite::Result<R> {
-    let old = row::read(&mut tx.prepare_cached(include_str!("sql/entry_read.sql"))?, key)?;
+    let old = row::read(&mut tx.prepare_cached(statements::ENTRY_READ)?, key)?;
     let step = decide(old.as_ref(), clock.now());
     change(tx, key, step.change)?;
     Ok(step.reply)
@@ -139,12 +139,8 @@ fn apply<R>(
 fn change(tx: &Transaction<'_>, key: &StoreKey, change: Change) -> rusqlite::Result<()> {
     match change {
         Change::Keep => Ok(()),
-        Change::Put(new) => {
-            row::write(&mut tx.prepare_cached(include_str!("sql/entry_write.sql"))?, key, &new)
-        }
-        Change::Drop => {
-            tx.prepare_cached(include_str!("sql/entry_drop.sql"))?.execute([key.as_str()]).map(|_| ())
-        }
+        Change::Put(new) => row::write(&mut tx.prepare_cached(statements::ENTRY_WRITE)?, key, &new),
+        Change::Drop => tx.prepare_cached(statements::ENTRY_DROP)?.execute([key.as_str()]).map(|_| ()),
     }
 }
 
@@ -158,7 +154,7 @@ fn sweep(
     let now = clock.now();
     let calm = i64::try_from(calm_ms).unwrap_or(i64::MAX);
     let claims = |on_lost| {
-        let mut statement = tx.prepare_cached(include_str!("sql/sweep_claims.sql"))?;
+        let mut statement = tx.prepare_cached(statements::SWEEP_CLAIMS)?;
         let keys = statement.query_map((now.0, words::on_lost(on_lost), calm, limit), |row| row.get(0))?;
         keys.collect::<rusqlite::Result<Vec<String>>>()
     };
@@ -166,7 +162,7 @@ fn sweep(
         SweepKind::MarkLost => claims(OnLost::Hold)?,
         SweepKind::DropAbandoned => claims(OnLost::Rerun)?,
         SweepKind::DropEnded => {
-            let mut statement = tx.prepare_cached(include_str!("sql/sweep_ended.sql"))?;
+            let mut statement = tx.prepare_cached(statements::SWEEP_ENDED)?;
             let keys = statement.query_map((now.0, limit), |row| row.get(0))?;
             keys.collect::<rusqlite::Result<Vec<String>>>()?
         }
@@ -174,7 +170,7 @@ fn sweep(
     let mut changed = 0;
     for key in keys {
         let Ok(key) = StoreKey::parse(&key) else { continue };
-        let old = row::read(&mut tx.prepare_cached(include_str!("sql/entry_read.sql"))?, &key)?;
+        let old = row::read(&mut tx.prepare_cached(statements::ENTRY_READ)?, &key)?;
         let Some(old) = old else { continue };
         let what = entry::sweep(&old, kind, now, calm_ms);
         changed += u64::from(what != Change::Keep);
