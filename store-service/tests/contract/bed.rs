@@ -29,6 +29,8 @@ pub struct Bed {
     /// Another instance on the same database, where a store can have several.
     pub other: Arc<dyn Store>,
     hand: Option<Arc<AtomicI64>>,
+    /// Of the database, on PostgreSQL.
+    pub url: Option<String>,
     /// Holds the file; removed with the bed.
     #[expect(dead_code)]
     folder: Option<TempDir>,
@@ -50,13 +52,13 @@ impl Bed {
         match kind {
             StoreKind::Memory => {
                 let store: Arc<dyn Store> = Arc::new(Memory::new(clock).unwrap());
-                Self { other: store.clone(), store, hand, folder: None }
+                Self { other: store.clone(), store, hand, url: None, folder: None }
             }
             StoreKind::Sqlite => {
                 let folder = tempfile::tempdir().unwrap();
                 let path = folder.path().join("store.sqlite");
                 let store: Arc<dyn Store> = Arc::new(Sqlite::open(&path, clock, true).await.unwrap());
-                Self { other: store.clone(), store, hand, folder: Some(folder) }
+                Self { other: store.clone(), store, hand, url: None, folder: Some(folder) }
             }
             StoreKind::Postgres => Self::postgres(database().await, clock, hand).await,
         }
@@ -92,7 +94,7 @@ impl Bed {
         let options = Options { unnamed_statements: true, ..Options::default() };
         let other = Postgres::open(&url, clock, true, options).await.unwrap();
         let (store, other): (Arc<dyn Store>, Arc<dyn Store>) = (Arc::new(store), Arc::new(other));
-        Self { store, other, hand, folder: None }
+        Self { store, other, hand, url: Some(url), folder: None }
     }
 
     /// One of the two instances, by turns.

@@ -3,10 +3,12 @@
 use crate::bed::*;
 use fencepost_protocol::claims::CompleteReply;
 use fencepost_rig::postgres::{Options as ServerOptions, Postgres as Server};
-use fencepost_store::entry::ClaimOutcome;
+use fencepost_store::entry::{ClaimOutcome, Complete, SweepKind};
 use fencepost_store::service::Service;
 use fencepost_store::store::postgres::{Options, Postgres};
 use fencepost_store::store::{Clock, OpenError, Store, StoreError};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -227,4 +229,53 @@ async fn one_operation_that_the_database_refuses_harms_no_other_in_its_batch() {
             _ => assert_eq!(result, Ok(CompleteReply::Stored), "{number}"),
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mixed_batches_of_two_instances_never_deadlock() {
+    let bed = Arc::new(Bed::real(fencepost_store::store::StoreKind::Postgres).await);
+    let url = bed.url.clone().unwrap();
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let tasks: Vec<_> = (0..64_u64)
+        .map(|caller| {
+            let bed = bed.clone();
+            tokio::spawn(async move {
+                let mut rng = StdRng::seed_from_u64(seed ^ caller);
+                for turn in 0..80 {
+                    let store = bed.instance(rng.random_range(0..2));
+                    let mine = rerun(rng.random_range(0..40), caller * 1_000 + turn);
+                    let outcome = store.claim(Arc::new(mine.clone()), CALM).await.unwrap();
+                    let ClaimOutcome::Claimed { fence, .. } = outcome else {
+                        store.release(release(&mine)).await.unwrap();
+                        continue;
+                    };
+                    store
+                        .renew((0..40).map(|n| renewal(&rerun(n, caller * 1_000 + turn))).collect())
+                        .await
+                        .unwrap();
+                    match turn % 4 {
+                        0 => drop(store.release(release(&mine)).await.unwrap()),
+                        1 => drop(store.unknown(unknown(&mine)).await.unwrap()),
+                        2 => {
+                            let answer = Complete { ttl_ms: 1, ..complete(&mine, fence, b"answer") };
+                            store.complete(answer).await.unwrap();
+                        }
+                        _ => {
+                            store.release(release(&mine)).await.unwrap();
+                            store.sweep(SweepKind::DropEnded, CALM, 10).await.unwrap();
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let client = connect(&url).await;
+    let query = "SELECT pg_stat_force_next_flush(), deadlocks, xact_rollback FROM pg_stat_database
+                 WHERE datname = current_database()";
+    let row = client.query_one(query, &[]).await.unwrap();
+    assert_eq!((row.get::<_, i64>("deadlocks"), row.get::<_, i64>("xact_rollback")), (0, 0));
 }
