@@ -44,7 +44,11 @@ pub fn evidence() -> Evidence {
     Evidence {
         code_details: abi::property(&["response", "code_details"]).ok(),
         flags: integer(&["response", "flags"]),
-        attempts: integer(&["upstream", "request_attempt_count"]),
+        attempts: match abi::property(&["upstream", "request_attempt_count"]) {
+            Ok(bytes) => bytes.as_slice().try_into().ok().map(u64::from_le_bytes),
+            Err(Status::NOT_FOUND) => Some(0),
+            Err(_) => None,
+        },
         bytes_sent: None,
     }
 }

@@ -15,7 +15,7 @@ pub struct Evidence {
     pub code_details: Option<Vec<u8>>,
     /// `response.flags`, Envoy's bit mask, if it could be read.
     pub flags: Option<u64>,
-    /// `upstream.request_attempt_count`, if it could be read.
+    /// `upstream.request_attempt_count`, if it could be read; 0 where there was no attempt.
     pub attempts: Option<u64>,
     /// Bytes of the request that were sent upstream, where a loopback listener reports them.
     pub bytes_sent: Option<u64>,
@@ -39,6 +39,7 @@ mod flag {
     pub const UPSTREAM_CONNECTION_FAILURE: u64 = 0x20;
     pub const UPSTREAM_OVERFLOW: u64 = 0x80;
     pub const NO_ROUTE: u64 = 0x100;
+    pub const FAULT_INJECTED: u64 = 0x400;
     pub const RATE_LIMITED: u64 = 0x800;
     pub const UNAUTHORIZED_EXTERNAL: u64 = 0x1000;
     pub const DOWNSTREAM_DISCONNECT: u64 = 0x4000;
@@ -54,6 +55,7 @@ mod flag {
         ("UF", UPSTREAM_CONNECTION_FAILURE),
         ("UO", UPSTREAM_OVERFLOW),
         ("NR", NO_ROUTE),
+        ("FI", FAULT_INJECTED),
         ("RL", RATE_LIMITED),
         ("UAEX", UNAUTHORIZED_EXTERNAL),
         ("DC", DOWNSTREAM_DISCONNECT),
@@ -65,6 +67,7 @@ mod flag {
         | UPSTREAM_CONNECTION_FAILURE
         | UPSTREAM_OVERFLOW
         | NO_ROUTE
+        | FAULT_INJECTED
         | RATE_LIMITED
         | UNAUTHORIZED_EXTERNAL
         | NO_CLUSTER;
@@ -170,9 +173,9 @@ impl Evidence {
     /// A connection failure after a retry is no proof: the first attempt may have been sent.
     fn proves_not_run(&self) -> bool {
         let Some(flags) = self.flags else { return false };
-        let attempted_again = self.attempts.is_some_and(|attempts| attempts > 1);
+        let attempted_once = self.attempts.is_some_and(|attempts| attempts <= 1);
         let sent = self.bytes_sent.is_some_and(|bytes| bytes > 0);
-        if flags & !flag::HARMLESS != 0 || attempted_again || sent {
+        if flags & !flag::HARMLESS != 0 || !attempted_once || sent {
             return false;
         }
         let details = self.details();
@@ -223,6 +226,7 @@ mod tests {
             ("route_not_found", 0x100),
             ("no_healthy_upstream", 0x2),
             ("direct_response", 0),
+            ("fault_filter_abort", 0x400),
             ("rbac_access_denied_matched_policy[none]", 0x1000),
             (
                 "upstream_reset_before_response_started{remote_connection_failure|delayed_connect_error:_111}",
@@ -279,9 +283,12 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_cannot_be_read_are_no_proof() {
-        let unread = Evidence { flags: None, ..evidence("no_healthy_upstream", 0, 1) };
-        assert!(matches!(unread.ending(), Ending::Unknown(_)));
+    fn what_cannot_be_read_is_no_proof() {
+        let known = || evidence("no_healthy_upstream", 0, 1);
+        assert_eq!(known().ending(), Ending::NotRun);
+        for unread in [Evidence { flags: None, ..known() }, Evidence { attempts: None, ..known() }] {
+            assert!(matches!(unread.ending(), Ending::Unknown(_)));
+        }
     }
 
     #[test]

@@ -38,6 +38,10 @@ fn array<'a>(bootstrap: &'a mut Value, path: &str) -> Option<&'a mut Vec<Value>>
 fn cluster() -> Value {
     json!({
         "name": LOOPBACK,
+        // An overflow here has no report, so it would be an unknown outcome.
+        "circuit_breakers": {"thresholds": [{
+            "max_connections": 100_000, "max_pending_requests": 100_000, "max_requests": 100_000,
+        }]},
         "load_assignment": {"cluster_name": LOOPBACK, "endpoints": [{"lb_endpoints": [{
             "endpoint": {"address": {"envoy_internal_address": {"server_listener_name": LOOPBACK}}},
         }]}]},
