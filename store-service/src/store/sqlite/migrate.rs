@@ -9,8 +9,11 @@ use std::path::Path;
 /// The schema version that this program works with.
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
-const MIGRATIONS: [&str; 2] =
-    [include_str!("migrations/0001_entries.sql"), include_str!("migrations/0002_sweep_indexes.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("migrations/0001_entries.sql"),
+    include_str!("migrations/0002_sweep_indexes.sql"),
+    include_str!("migrations/0003_grants.sql"),
+];
 
 /// Why the schema can't be used.
 pub enum MigrateError {
