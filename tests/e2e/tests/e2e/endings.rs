@@ -141,3 +141,67 @@ async fn a_handler_that_outlives_its_lease_many_times_keeps_its_claim() {
     assert!(stack.send(&pay("k1")).await.unwrap().is_replay());
     assert_eq!(stack.upstream().executions(), 1);
 }
+
+#[tokio::test]
+async fn a_connection_failure_after_a_retry_is_no_proof_that_nothing_ran() {
+    use fencepost_rig::envoy::Route;
+    use fencepost_rig::stack::Stack;
+    let retries = json!({"retry_on": "connect-failure,reset", "num_retries": 1});
+    let route = Route::guarded("/pay", "pay").retry_policy(retries);
+    let configuration = crate::support::configuration(json!({"retries": "allow"}));
+    let stack = Stack::builder(configuration).route(route).start().await.unwrap();
+    stack.upstream().close().await;
+    let first = stack.send(&pay("k1")).await.unwrap();
+    assert_eq!((first.status, first.problem_code().as_str()), (504, "upstream_lost"));
+    stack.upstream().open_again().await.unwrap();
+    assert_eq!(stack.send(&pay("k1")).await.unwrap().problem_code(), "outcome_unknown");
+    assert_eq!(stack.upstream().executions(), 0);
+}
+
+#[tokio::test]
+async fn rerun_runs_an_equal_request_again_once_the_lost_one_has_certainly_stopped() {
+    let stack = start(json!({"on_lost": "rerun", "claim_ttl": "1s", "max_run": "1s", "wait": "100ms"})).await;
+    let gate = Gate::new();
+    stack.upstream().script_next("/pay", Behaviour::gated(&gate));
+    let (proxy, call) = (stack.proxy(), pay("k1"));
+    let client = tokio::spawn(async move { call.send(proxy).await });
+    gate.wait_arrived(1).await.unwrap();
+    client.abort();
+    stack.envoy.wait_stat("wasmcustom.fencepost.unknown", |n| n == 1).await.unwrap();
+    // The upstream may still be at work: nothing runs beside it, and another payload never does.
+    let early = stack.send(&pay("k1")).await.unwrap();
+    assert_eq!((early.status, early.problem_code().as_str()), (409, "in_progress"));
+    let other = fencepost_rig::client::Call::post("/pay").user("alice").key("k1").json(&json!({"amount": 2}));
+    assert_eq!(stack.send(&other).await.unwrap().status, 422);
+    let again = loop {
+        let answer = stack.send(&pay("k1")).await.unwrap();
+        if answer.problem_code() != "in_progress" {
+            break answer;
+        }
+    };
+    assert_eq!((again.status, again.is_replay()), (201, false));
+    let fences: Vec<i64> = stack
+        .upstream()
+        .seen()
+        .iter()
+        .map(|seen| seen.header("x-fencepost-fence").unwrap().parse().unwrap())
+        .collect();
+    assert!(fences.len() == 2 && fences[0] < fences[1], "{fences:?}");
+    gate.open();
+    assert!(stack.send(&pay("k1")).await.unwrap().is_replay());
+}
+
+#[tokio::test]
+async fn an_unknown_outcome_ends_with_its_lifetime() {
+    let stack = start(json!({"response": {"unknown_ttl": "1s"}})).await;
+    stack.upstream().script_next("/pay", Behaviour::default().ending(Ending::CloseBeforeHead));
+    assert_eq!(stack.send(&pay("k1")).await.unwrap().status, 504);
+    assert_eq!(stack.send(&pay("k1")).await.unwrap().problem_code(), "outcome_unknown");
+    let again = loop {
+        let answer = stack.send(&pay("k1")).await.unwrap();
+        if answer.problem_code() != "outcome_unknown" {
+            break answer;
+        }
+    };
+    assert_eq!((again.status, again.is_replay()), (201, false));
+}

@@ -142,3 +142,25 @@ async fn forwarded_for_passes_the_loopback_as_the_edge_made_it() {
     stack.send(&pay("k1").header("x-forwarded-for", "192.0.2.7")).await.unwrap();
     assert_eq!(stack.upstream().seen()[0].header("x-forwarded-for"), Some("192.0.2.7"));
 }
+
+#[tokio::test]
+async fn the_calls_own_timeout_proves_nothing() {
+    // Neither the timeout line nor the route ends the run, so the call's own timeout does.
+    let configuration = crate::support::configuration(json!({
+        "max_run": "500ms",
+        "execution": {"detached": {"cluster": loopback::LOOPBACK, "loopback": true, "timeout": "1s"}},
+    }));
+    let stack = Stack::builder(configuration).route(guarded().timeout("0s")).envoy(|setup| {
+        setup
+            .change(loopback::add)
+            .change(|bootstrap| without_mutation(bootstrap.pointer_mut(MANAGER).unwrap(), 1))
+    });
+    let stack = stack.start().await.unwrap();
+    let gate = fencepost_rig::upstream::Gate::new();
+    stack.upstream().script_next("/pay", Behaviour::gated(&gate));
+    let first = stack.send(&pay("k1")).await.unwrap();
+    assert_eq!((first.status, first.problem_code().as_str()), (504, "upstream_lost"));
+    gate.open();
+    assert_eq!(stack.send(&pay("k1")).await.unwrap().problem_code(), "outcome_unknown");
+    assert_eq!(stack.upstream().executions(), 1);
+}

@@ -155,3 +155,26 @@ async fn with_the_host_option_off_a_request_with_a_body_is_503_and_never_passes(
     stack.envoy.wait_log("allow_on_headers_stop_iteration").await.unwrap();
     assert_eq!(stack.upstream().executions(), 0);
 }
+
+#[tokio::test]
+async fn an_outage_longer_than_the_lease_loses_no_claim_whose_proxy_lives() {
+    for store in [Store::Sqlite, Store::Postgres] {
+        let stack = stack(json!({"claim_ttl": "1s", "wait": "100ms"})).store(store).start().await.unwrap();
+        let gate = Gate::new();
+        stack.upstream().script_next("/pay", Behaviour::gated(&gate));
+        let (proxy, call) = (stack.proxy(), pay("k1"));
+        let first = tokio::spawn(async move { call.send(proxy).await });
+        gate.wait_arrived(1).await.unwrap();
+        stack.service.kill().await.unwrap();
+        // Each tick's renewal fails: after more than a lease's worth of them, the service is back.
+        let failed = "cluster.fencepost_store.upstream_cx_connect_fail";
+        stack.envoy.wait_stat(failed, |n| n >= 15).await.unwrap();
+        stack.service.start_again().await.unwrap();
+        let retry = retry_while_unavailable(&stack, "k1").await;
+        assert_eq!((retry.status, retry.problem_code().as_str()), (409, "in_progress"));
+        gate.open();
+        assert_eq!(first.await.unwrap().unwrap().status, 201);
+        assert!(retry_while_unavailable(&stack, "k1").await.is_replay());
+        assert_eq!(stack.upstream().executions(), 1);
+    }
+}
