@@ -5,6 +5,7 @@
 //! own to every local reply (route-added headers double, content-type appears or goes), so the
 //! whole map is set on its way out.
 
+use crate::error_template::ErrorTemplate;
 use crate::policy::{HeaderRules, Markers, ResponsePolicy, StatusRule};
 use crate::problem::{Problem, ProblemKind};
 use fencepost_protocol::StoredAnswer;
@@ -132,14 +133,14 @@ pub fn strip_markers(markers: &Markers, headers: &[(Vec<u8>, Vec<u8>)]) -> Vec<V
 }
 
 /// What is stored in place of an answer that is too large.
-pub fn oversized_marker(status: u16, markers: &Markers) -> StoredAnswer {
+pub fn oversized_marker(status: u16, markers: &Markers, template: Option<&ErrorTemplate>) -> StoredAnswer {
     let problem = Problem::new(
         ProblemKind::Oversized,
         format!("the request ran once and was answered with status {status}; its body was not kept"),
     );
-    let mut headers = problem.headers();
+    let mut headers = problem.headers(template);
     headers.push((markers.original_status.clone().into_bytes(), status.to_string().into_bytes()));
-    StoredAnswer { status: problem.status(), headers, body: problem.body() }
+    StoredAnswer { status: problem.status(), headers, body: problem.body(template) }
 }
 
 /// The whole header map of a replay. `present` is what the host has put on the local reply.
@@ -168,6 +169,42 @@ pub fn replay_headers(
     }
     map
 }
+
+/// Headers that a script of another origin may read beyond those that are always readable: what
+/// the answer says already, and the markers. None where the answer is not for other origins, or
+/// names them all.
+pub fn exposed(markers: &Markers, headers: &[(Vec<u8>, Vec<u8>)]) -> Option<Vec<u8>> {
+    let lines = |wanted: &'static str| {
+        headers.iter().filter(move |(name, _)| name.eq_ignore_ascii_case(wanted.as_bytes())).map(|(_, v)| v)
+    };
+    lines(ALLOW_ORIGIN).next()?;
+    let mut names: Vec<Vec<u8>> = lines(EXPOSE_HEADERS)
+        .flat_map(|line| line.split(|b| *b == b','))
+        .map(|name| name.trim_ascii().to_vec())
+        .filter(|name| !name.is_empty())
+        .collect();
+    // A star stands for all names, unless credentials are allowed: then it is a name.
+    let credentials = lines("access-control-allow-credentials").next().is_some();
+    if names.iter().any(|name| name == b"*") && !credentials {
+        return None;
+    }
+    let known = names.len();
+    for marker in markers.names().chain([RESULT_HEADER]) {
+        if !names.iter().any(|name| name.eq_ignore_ascii_case(marker.as_bytes())) {
+            names.push(marker.as_bytes().to_vec());
+        }
+    }
+    (names.len() > known).then(|| names.join(b", ".as_slice()))
+}
+
+/// Response header of a CORS answer that names the origin.
+const ALLOW_ORIGIN: &str = "access-control-allow-origin";
+
+/// Response header of a CORS answer that names what scripts may read.
+pub const EXPOSE_HEADERS: &str = "access-control-expose-headers";
+
+/// Response header that tells a client of an answer whose storing failed or came too late.
+pub const RESULT_HEADER: &str = "x-fencepost-result";
 
 /// Names listed in Connection are of one hop too.
 pub(crate) fn connection_names(headers: &[(Vec<u8>, Vec<u8>)]) -> Vec<Vec<u8>> {
@@ -341,8 +378,33 @@ mod tests {
     }
 
     #[test]
+    fn markers_are_exposed_once_and_only_to_other_origins() {
+        let exposed = |headers: &[(&str, &str)]| {
+            super::exposed(&Markers::default(), &pairs(headers))
+                .map(|value| String::from_utf8(value).unwrap())
+        };
+        let all =
+            "x-idempotent-replayed, x-idempotent-original-status, x-idempotent-expires, x-fencepost-result";
+        assert_eq!(exposed(&[("access-control-expose-headers", "a")]), None);
+        let origin = ("Access-Control-Allow-Origin", "*");
+        assert_eq!(exposed(&[origin]).as_deref(), Some(all));
+        let some = [
+            origin,
+            ("access-control-expose-headers", "ETag,X-Idempotent-Expires"),
+            ("Access-Control-Expose-Headers", " b "),
+        ];
+        let expected = "ETag, X-Idempotent-Expires, b, x-idempotent-replayed, x-idempotent-original-status, x-fencepost-result";
+        assert_eq!(exposed(&some).as_deref(), Some(expected));
+        assert_eq!(exposed(&[origin, ("access-control-expose-headers", all)]), None);
+        let star = ("access-control-expose-headers", "*");
+        assert_eq!(exposed(&[origin, star]), None);
+        let with_credentials = [origin, star, ("access-control-allow-credentials", "true")];
+        assert_eq!(exposed(&with_credentials), Some(format!("*, {all}")));
+    }
+
+    #[test]
     fn an_oversized_answer_says_what_its_status_was() {
-        let marker = oversized_marker(201, &Markers::default());
+        let marker = oversized_marker(201, &Markers::default(), None);
         assert_eq!(marker.status, 410);
         assert!(marker.headers.contains(&(b"x-idempotent-original-status".to_vec(), b"201".to_vec())));
         let body: serde_json::Value = serde_json::from_slice(&marker.body).unwrap();

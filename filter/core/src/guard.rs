@@ -5,14 +5,13 @@
 //! later question: what can't be told is never taken for "no".
 
 use crate::downstream::downstream_key;
-use crate::exchange::{Claimant, Pair};
+use crate::exchange::{Claimant, LocalReply, Outcome, Pair};
 use crate::facts::{Facts, Property};
-use crate::host_value::decode_pairs;
 use crate::key::{ClientKey, parse_key};
-use crate::policy::{Config, Mode, Policy, UnmarkedRoutes};
+use crate::policy::{Config, Marks, Mode, Policy, RoutePolicies, UnmarkedRoutes};
 use crate::problem::{Problem, ProblemKind};
 use crate::scope::{Scope, resolve_scope, scope_digest};
-use crate::store_key::derive_store_key;
+use crate::store_key::{derive_observed_key, derive_store_key};
 use fencepost_protocol::{ClaimToken, ScopeDigest, StoreKey};
 use std::rc::Rc;
 
@@ -38,9 +37,36 @@ pub enum Verdict {
     /// It goes on as if the filter were not there.
     Pass,
     /// It is answered with a problem.
-    Refuse(Problem),
-    /// It is held until the store has decided.
+    Refuse(Refusal),
+    /// It is held until the store has decided, or passes and is observed, as its policy says.
     Guard(Box<Request>),
+    /// It passes; a policy that enforces would have refused it.
+    Observed(Outcome),
+}
+
+/// A refused request.
+#[derive(Debug)]
+pub struct Refusal {
+    /// What the client is told.
+    pub problem: Problem,
+    /// Under which policy, if that is known.
+    pub policy: Option<Rc<Policy>>,
+    /// For the operator's log.
+    pub warning: Option<String>,
+}
+
+impl Refusal {
+    /// The answer.
+    pub fn reply(&self, config: &Config) -> LocalReply {
+        let template = self.policy.as_ref().map_or(&config.errors, |policy| &policy.errors);
+        LocalReply::problem(&self.problem, template.as_deref())
+    }
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self { problem, policy: None, warning: None }
+    }
 }
 
 /// A request that is to be guarded.
@@ -55,6 +81,11 @@ pub struct Request {
 }
 
 impl Request {
+    /// Headers to set now on a request that passes and is observed.
+    pub fn observed_headers(&self) -> &[(String, String)] {
+        if self.policy.mode == Mode::Observe { &self.forward } else { &[] }
+    }
+
     /// Adds the token of the claim to come.
     pub fn into_claimant(self, token: ClaimToken) -> (Rc<Policy>, Claimant) {
         let Self { policy, key, scope, headers, forward, withhold } = self;
@@ -64,22 +95,30 @@ impl Request {
 
 /// Decides about one request. `headers` gives all of its headers, pseudo headers included, or
 /// nothing where the host can't hand them over.
-pub fn judge(config: &Config, facts: &dyn Facts, headers: &dyn Fn() -> Option<Vec<Pair>>) -> Verdict {
-    let (policy, marked) = match find_policy(config, facts) {
+pub fn judge(
+    config: &Config,
+    routes: &mut RoutePolicies,
+    facts: &dyn Facts,
+    headers: &dyn Fn() -> Option<Vec<Pair>>,
+) -> Verdict {
+    let (policy, marked) = match find_policy(config, routes, facts) {
         Ok(Some(found)) => found,
         Ok(None) => return Verdict::Pass,
-        Err(problem) => return Verdict::Refuse(problem),
+        Err(refusal) => return Verdict::Refuse(refusal),
     };
     if policy.mode == Mode::Off {
         return Verdict::Pass;
     }
-    let Some(headers) = headers() else {
-        return Verdict::Refuse(unreadable("the proxy could not hand over the request's headers"));
-    };
-    match guard(config, &policy, marked, facts, headers) {
+    let hidden = || unreadable("the proxy could not hand over the request's headers");
+    let guarded =
+        headers().ok_or_else(hidden).and_then(|headers| guard(config, &policy, marked, facts, headers));
+    match guarded {
         Ok(Some(request)) => Verdict::Guard(Box::new(request)),
         Ok(None) => Verdict::Pass,
-        Err(problem) => Verdict::Refuse(problem),
+        Err(problem) if policy.mode == Mode::Observe => {
+            Verdict::Observed(Outcome::would_refuse(problem.kind))
+        }
+        Err(problem) => Verdict::Refuse(Refusal { problem, policy: Some(policy), warning: None }),
     }
 }
 
@@ -94,15 +133,23 @@ enum Marked {
     Always,
 }
 
-fn find_policy(config: &Config, facts: &dyn Facts) -> Result<Option<(Rc<Policy>, Marked)>, Problem> {
-    for metadata in ["route_metadata", "virtual_host_metadata"] {
-        match facts.property(&["xds", metadata, "filter_metadata", METADATA_NAMESPACE]) {
-            Property::Absent => {}
-            Property::Unreadable => return Err(unreadable("the route's metadata can't be read")),
-            Property::Bytes(bytes) => {
-                return named_policy(config, &bytes).map(|policy| Some((policy, Marked::Route)));
-            }
-        }
+fn find_policy(
+    config: &Config,
+    routes: &mut RoutePolicies,
+    facts: &dyn Facts,
+) -> Result<Option<(Rc<Policy>, Marked)>, Refusal> {
+    let marks = Marks {
+        route: marks_of(facts, "route_metadata")?,
+        virtual_host: marks_of(facts, "virtual_host_metadata")?,
+    };
+    if marks.route.is_some() || marks.virtual_host.is_some() {
+        return match routes.resolve(config, marks) {
+            Ok(policy) => Ok(Some((policy, Marked::Route))),
+            Err((error, is_new)) => Err(Refusal {
+                warning: is_new.then(|| format!("requests of a route are refused: {error}")),
+                ..unreadable("the metadata of this route is wrong: the proxy's log says where").into()
+            }),
+        };
     }
     let (name, marked) = match &config.unmarked_routes {
         UnmarkedRoutes::Ignore => return Ok(None),
@@ -111,24 +158,22 @@ fn find_policy(config: &Config, facts: &dyn Facts) -> Result<Option<(Rc<Policy>,
     };
     match config.policies.get(name) {
         Some(policy) => Ok(Some((Rc::clone(policy), marked))),
-        None => Err(unreadable("unmarked routes name a policy that does not exist")),
+        None => Err(unreadable("unmarked routes name a policy that does not exist").into()),
     }
 }
 
-/// Reads `{policy: NAME}`. A field that this version does not know could change what the route's
-/// author meant, so it is refused.
-fn named_policy(config: &Config, bytes: &[u8]) -> Result<Rc<Policy>, Problem> {
-    let pairs = decode_pairs(bytes).map_err(|_| unreadable("the route's metadata can't be read"))?;
-    let mut name = None;
-    for (field, value) in pairs {
-        if field != b"policy" {
-            return Err(unreadable("the route's metadata has a field other than `policy`"));
-        }
-        name = core::str::from_utf8(value).ok();
+fn marks_of(facts: &dyn Facts, whose: &str) -> Result<Option<Vec<u8>>, Refusal> {
+    match facts.property(&["xds", whose, "filter_metadata", METADATA_NAMESPACE]) {
+        Property::Absent => Ok(None),
+        Property::Bytes(bytes) => Ok(Some(bytes)),
+        Property::Unreadable => Err(Refusal {
+            warning: Some(format!(
+                "requests of a route are refused: {whose}.filter_metadata.fencepost: found something \
+                 that the proxy can't hand over, expected an object without any null"
+            )),
+            ..unreadable("the metadata of this route can't be read: it may have a null in it").into()
+        }),
     }
-    let name = name.ok_or_else(|| unreadable("the route's metadata names no policy"))?;
-    let policy = config.policies.get(name).map(Rc::clone);
-    policy.ok_or_else(|| unreadable("the route names a policy that does not exist"))
 }
 
 fn unreadable(detail: &str) -> Problem {
@@ -168,9 +213,15 @@ fn guard(
     let key = parse_key(&lines, policy.key.format, policy.key.max_length)?;
     let scope = resolve_scope(&policy.scope, facts)?;
     let depth = depth(&headers)?;
-    let store_key = derive_store_key(&config.key_prefix, &policy.namespace, depth, &scope, &key)
+    let observed = policy.mode == Mode::Observe;
+    let derive = if observed { derive_observed_key } else { derive_store_key };
+    let store_key = derive(&config.key_prefix, &policy.namespace, depth, &scope, &key)
         .map_err(|_| unreadable("the configured key prefix can't be used"))?;
-    let (forward, withhold) = forwarded_headers(config, policy, depth, &scope, &key);
+    let (forward, withhold) = if observed {
+        (vec![deeper(depth)], Vec::new())
+    } else {
+        forwarded_headers(config, policy, depth, &scope, &key)
+    };
     if let Some(length) = content_length(&headers)
         && policy.fingerprint.needs_body()
         && length > policy.max_body as u64
@@ -238,6 +289,10 @@ fn content_length(headers: &[Pair]) -> Option<u64> {
     core::str::from_utf8(value(headers, "content-length")?).ok()?.trim().parse().ok()
 }
 
+fn deeper(depth: u32) -> (String, String) {
+    (DEPTH_HEADER.to_owned(), depth.saturating_add(1).to_string())
+}
+
 type HeaderChanges = (Vec<(String, String)>, Vec<String>);
 
 fn forwarded_headers(
@@ -247,7 +302,7 @@ fn forwarded_headers(
     scope: &Scope,
     key: &ClientKey,
 ) -> HeaderChanges {
-    let mut set = vec![(DEPTH_HEADER.to_owned(), depth.saturating_add(1).to_string())];
+    let mut set = vec![deeper(depth)];
     let mut withhold = vec![FENCE_HEADER.to_owned()];
     for target in &policy.downstream_keys {
         set.push((target.header.clone(), downstream_key(&config.key_prefix, scope, key, target)));
@@ -255,3 +310,6 @@ fn forwarded_headers(
     }
     (set, withhold)
 }
+
+#[cfg(test)]
+mod tests;

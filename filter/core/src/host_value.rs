@@ -73,9 +73,27 @@ fn take_text<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8], PairsError
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// A value as a host hands it over.
+    pub(crate) fn host_bytes(value: &serde_json::Value) -> Vec<u8> {
+        use serde_json::Value;
+        match value {
+            Value::Null => panic!("a host can't hand over a null"),
+            Value::Bool(value) => vec![u8::from(*value)],
+            Value::Number(number) => number.as_f64().unwrap().to_le_bytes().to_vec(),
+            Value::String(text) => text.clone().into_bytes(),
+            Value::Array(items) => {
+                encode(&items.iter().map(|item| (host_bytes(item), Vec::new())).collect::<Vec<_>>())
+            }
+            Value::Object(members) => {
+                let pair = |(name, value): (&String, &Value)| (name.clone().into_bytes(), host_bytes(value));
+                encode(&members.iter().map(pair).collect::<Vec<_>>())
+            }
+        }
+    }
 
     fn encode(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
         let mut bytes = (pairs.len() as u32).to_le_bytes().to_vec();

@@ -9,6 +9,7 @@
 pub mod capture;
 pub mod digest;
 pub mod downstream;
+pub mod error_template;
 pub mod exchange;
 pub mod facts;
 pub mod fingerprint;

@@ -1,7 +1,10 @@
 //! Answers that the filter makes itself: problem+json (RFC 9457).
 //!
 //! `code` and `type` are stable; texts are for people and may change. Nothing that a client or an
-//! upstream sent is ever repeated in them, least of all a key.
+//! upstream sent is ever repeated in them, least of all a key. A policy may have its own words:
+//! see [`crate::error_template`].
+
+use crate::error_template::ErrorTemplate;
 
 /// Media type of a problem.
 pub const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
@@ -129,8 +132,11 @@ impl Problem {
         self.kind.status()
     }
 
-    /// The JSON body.
-    pub fn body(&self) -> Vec<u8> {
+    /// The body: by a template, or as JSON.
+    pub fn body(&self, template: Option<&ErrorTemplate>) -> Vec<u8> {
+        if let Some(template) = template {
+            return template.body(self);
+        }
         let body = Body {
             r#type: self.kind.type_uri(),
             title: self.kind.title(),
@@ -143,9 +149,10 @@ impl Problem {
     }
 
     /// Headers of the answer, without `:status` and content-length.
-    pub fn headers(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+    pub fn headers(&self, template: Option<&ErrorTemplate>) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let content_type = template.map_or(PROBLEM_MEDIA_TYPE, ErrorTemplate::content_type);
         let mut headers = vec![
-            (b"content-type".to_vec(), PROBLEM_MEDIA_TYPE.as_bytes().to_vec()),
+            (b"content-type".to_vec(), content_type.as_bytes().to_vec()),
             (b"cache-control".to_vec(), b"no-store".to_vec()),
         ];
         if let Some(seconds) = self.retry_after_s {
@@ -193,12 +200,12 @@ mod tests {
     #[test]
     fn body_is_problem_json() {
         let problem = Problem::new(ProblemKind::InProgress, "try \"later\"").retry_after_ms(1_001);
-        let body: serde_json::Value = serde_json::from_slice(&problem.body()).unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&problem.body(None)).unwrap();
         assert_eq!(body["type"], "urn:fencepost:problem:in_progress");
         assert_eq!(body["status"], 409);
         assert_eq!(body["code"], "in_progress");
         assert_eq!(body["detail"], "try \"later\"");
-        assert!(problem.headers().contains(&(b"retry-after".to_vec(), b"2".to_vec())));
+        assert!(problem.headers(None).contains(&(b"retry-after".to_vec(), b"2".to_vec())));
         assert_eq!(problem.kind.details(), "fencepost_in_progress");
     }
 

@@ -17,7 +17,29 @@ pub fn derive_store_key(
     scope: &Scope,
     key: &ClientKey,
 ) -> Result<StoreKey, IdError> {
-    let mut digest = PartsDigest::new("fencepost store key 1");
+    derive("fencepost store key 1", prefix, namespace, depth, scope, key)
+}
+
+/// The key of a request that is only observed: never one of [`derive_store_key`].
+pub fn derive_observed_key(
+    prefix: &str,
+    namespace: &str,
+    depth: u32,
+    scope: &Scope,
+    key: &ClientKey,
+) -> Result<StoreKey, IdError> {
+    derive("fencepost observed key 1", prefix, namespace, depth, scope, key)
+}
+
+fn derive(
+    domain: &str,
+    prefix: &str,
+    namespace: &str,
+    depth: u32,
+    scope: &Scope,
+    key: &ClientKey,
+) -> Result<StoreKey, IdError> {
+    let mut digest = PartsDigest::new(domain);
     digest
         .part(1, namespace.as_bytes())
         .part(2, &depth.to_be_bytes())
@@ -67,6 +89,7 @@ pub(crate) mod tests {
             derive_store_key("prod", "payments", 1, &scope("acme"), &key("k1")),
             derive_store_key("prod", "payments", 0, &scope("acm"), &key("ek1")),
             derive_store_key("prod", "payments", 0, &scope("acme"), &key("k2")),
+            derive_observed_key("prod", "payments", 0, &scope("acme"), &key("k1")),
         ] {
             assert_ne!(other.unwrap(), base);
         }

@@ -2,7 +2,7 @@
 
 use crate::abi::{self, Buffer, Level, Map, Stream};
 use crate::plugin::{ExchangeId, Job, Owner, PendingCall, Shared};
-use fencepost_filter_core::exchange::{Effect, LocalReply};
+use fencepost_filter_core::exchange::{Effect, LocalReply, Outcome};
 
 /// Name of the filter state that access logs read as `wasm.fencepost.result`.
 const RESULT_STATE: &str = "fencepost.result";
@@ -55,6 +55,9 @@ pub fn apply(shared: &Shared, id: ExchangeId, effects: Vec<Effect>, from: Origin
                     let _ = abi::remove_header(Map::Response, &name);
                 }
             }
+            Effect::SetResponse { name, value } => {
+                let _ = abi::set_header(Map::Response, name, &value);
+            }
             Effect::RewriteResponse { set, body } => {
                 for (name, value) in set {
                     let _ = abi::set_header(Map::Response, &name, value.as_bytes());
@@ -69,14 +72,24 @@ pub fn apply(shared: &Shared, id: ExchangeId, effects: Vec<Effect>, from: Origin
                     resume(Stream::Response);
                 }
             }
-            Effect::Result(outcome) => {
-                let _ = abi::set_property(RESULT_STATE, outcome.as_str().as_bytes());
-                if let Ok(plugin) = shared.try_borrow() {
-                    plugin.counters.count(outcome);
+            Effect::Result(outcome) => record(shared, outcome),
+            Effect::NotePayload(note) => {
+                if let Ok(mut plugin) = shared.try_borrow_mut()
+                    && plugin.note_payload(note)
+                {
+                    plugin.counters.count(Outcome::SamePayloadNewKey);
                 }
             }
             Effect::Warn(text) => abi::log(Level::Warn, &text),
         }
+    }
+}
+
+/// Counts a result, and leaves it to the access log of the effective stream.
+pub fn record(shared: &Shared, outcome: Outcome) {
+    let _ = abi::set_property(RESULT_STATE, outcome.as_str().as_bytes());
+    if let Ok(plugin) = shared.try_borrow() {
+        plugin.counters.count(outcome);
     }
 }
 

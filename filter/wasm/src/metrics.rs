@@ -15,7 +15,7 @@ impl Counters {
         let define = |outcome: Outcome| {
             abi::define_counter(&format!("fencepost.{}", outcome.as_str())).ok().map(|id| (outcome, id))
         };
-        Self { ids: Outcome::ALL.into_iter().filter_map(define).collect() }
+        Self { ids: Outcome::ALL.iter().copied().filter_map(define).collect() }
     }
 
     /// Counts one.

@@ -6,8 +6,9 @@
 use crate::abi;
 use crate::metrics::Counters;
 use fencepost_filter_core::exchange::detached::UpstreamCall;
+use fencepost_filter_core::exchange::payloads::{Note, RecentPayloads};
 use fencepost_filter_core::exchange::{Call, Cluster, Effect, Exchange, Input, World};
-use fencepost_filter_core::policy::Config;
+use fencepost_filter_core::policy::{Config, RoutePolicies};
 use fencepost_protocol::StoreId;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -21,6 +22,9 @@ const BACKGROUND_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of bodies in this VM above which no detached request is let in: the VM itself ends at
 /// 1 GiB, and a body stands in it several times while it is handed over.
 const KEPT_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// Least time between two log lines about the configuration: each request may have cause for one.
+const WARN_EVERY_MS: u64 = 1_000;
 
 /// Identity of an exchange in its plugin's table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -75,6 +79,10 @@ pub struct Plugin {
     pub pin: Option<StoreId>,
     /// A body came while headers were held: the host option is on.
     pub body_seen_while_held: bool,
+    /// Policies of the routes that were seen.
+    pub routes: RoutePolicies,
+    payloads: RecentPayloads,
+    warned_at: Option<u64>,
     kept_bytes: usize,
     next_id: u64,
     last_now_ms: u64,
@@ -88,6 +96,21 @@ impl Plugin {
     pub fn now_ms(&mut self) -> u64 {
         self.last_now_ms = self.last_now_ms.max(abi::now_ms());
         self.last_now_ms
+    }
+
+    /// Writes a log line about the configuration, unless one was written just now.
+    pub fn warn(&mut self, text: &str) {
+        let now_ms = self.now_ms();
+        if self.warned_at.is_none_or(|at| at.saturating_add(WARN_EVERY_MS) <= now_ms) {
+            self.warned_at = Some(now_ms);
+            abi::log(abi::Level::Error, text);
+        }
+    }
+
+    /// Whether a payload came under another key a short time ago.
+    pub fn note_payload(&mut self, note: Note) -> bool {
+        let now_ms = self.now_ms();
+        self.payloads.note(note, now_ms)
     }
 
     /// Takes in a new exchange.

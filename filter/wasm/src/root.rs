@@ -11,7 +11,7 @@ use fencepost_filter_core::exchange::detached::{UpstreamCall, UpstreamReply};
 use fencepost_filter_core::exchange::renewal;
 use fencepost_filter_core::exchange::store_reply::CallReply;
 use fencepost_filter_core::exchange::{Cluster, Input, Pair};
-use fencepost_filter_core::policy::Config;
+use fencepost_filter_core::policy::{Config, RoutePolicies};
 use fencepost_protocol::claims::RENEW_MAX;
 use fencepost_protocol::{FRAME_MEDIA_TYPE, PROTOCOL_HEADER, PROTOCOL_VERSION};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
@@ -183,7 +183,8 @@ impl Root {
         abi::set_tick_ms(TICK_MS)?;
         let counters = Counters::define();
         if let Ok(mut plugin) = self.shared.try_borrow_mut() {
-            let Plugin { config: current, queue: own, counters: ids, .. } = &mut *plugin;
+            let Plugin { config: current, queue: own, counters: ids, routes, .. } = &mut *plugin;
+            *routes = RoutePolicies::default();
             *current = Some(Rc::new(config));
             *own = Some(queue);
             *ids = counters;

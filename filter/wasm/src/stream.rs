@@ -4,19 +4,24 @@ use crate::abi::{self, Buffer, Map};
 use crate::effects::{self, Origin};
 use crate::facts::{HostFacts, evidence};
 use crate::plugin::{ExchangeId, Shared};
+use fencepost_filter_core::capture::EXPOSE_HEADERS;
 use fencepost_filter_core::exchange::evidence::Evidence;
 use fencepost_filter_core::exchange::{Exchange, Input, LocalReply, Outcome, ResponseHead};
-use fencepost_filter_core::guard::{self, Verdict};
+use fencepost_filter_core::guard::{self, Refusal, Request, Verdict};
+use fencepost_filter_core::policy::Policy;
 use fencepost_filter_core::problem::{Problem, ProblemKind};
 use fencepost_protocol::ClaimToken;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
+use std::rc::Rc;
 
 /// See the module.
 pub struct Stream {
     id: u32,
     shared: Shared,
     exchange: Option<ExchangeId>,
+    /// The policy under which the request was refused before there was an exchange.
+    refused: Option<Rc<Policy>>,
     /// Bytes of each body that the exchange has already got.
     request_seen: usize,
     response_seen: usize,
@@ -27,7 +32,7 @@ pub struct Stream {
 impl Stream {
     /// A stream that is not guarded yet.
     pub fn new(id: u32, shared: Shared) -> Self {
-        Self { id, shared, exchange: None, request_seen: 0, response_seen: 0, last_word: None }
+        Self { id, shared, exchange: None, refused: None, request_seen: 0, response_seen: 0, last_word: None }
     }
 
     fn step(&mut self, input: Input) {
@@ -58,39 +63,64 @@ impl Stream {
         if self.ask(false, Exchange::holds_response) { Action::Pause } else { Action::Continue }
     }
 
-    fn refuse(&self, problem: Problem) -> Action {
-        effects::local_reply(&LocalReply::from(problem));
-        if let Ok(plugin) = self.shared.try_borrow() {
-            plugin.counters.count(Outcome::Refused);
+    fn refuse(&mut self, refusal: Refusal) -> Action {
+        if let Ok(mut plugin) = self.shared.try_borrow_mut() {
+            if let Some(warning) = &refusal.warning {
+                plugin.warn(warning);
+            }
+            let reply = match plugin.config.as_deref() {
+                Some(config) => refusal.reply(config),
+                None => LocalReply::problem(&refusal.problem, None),
+            };
+            drop(plugin);
+            // Before the reply: the host may write the access log while it sends it.
+            effects::record(&self.shared, Outcome::Refused);
+            self.refused = refusal.policy;
+            effects::local_reply(&reply);
         }
         Action::Pause
     }
 
     fn guard(&mut self, end: bool) -> Action {
         let facts = HostFacts::default();
-        let Some(config) = self.shared.try_borrow().ok().and_then(|plugin| plugin.config.clone()) else {
-            return self.refuse(Problem::new(ProblemKind::PolicyUnreadable, "the filter is not configured"));
-        };
-        let request = match guard::judge(&config, &facts, &|| facts.headers().map(<[_]>::to_vec)) {
-            Verdict::Pass => return Action::Continue,
-            Verdict::Refuse(problem) => return self.refuse(problem),
-            Verdict::Guard(request) => request,
-        };
-        #[cfg(feature = "test-trap")]
-        if !fencepost_filter_core::facts::Facts::header(&facts, "x-test-trap").is_empty() {
-            core::arch::wasm32::unreachable();
-        }
-        let Some(token) = abi::random::<16>().map(ClaimToken::from_bytes) else {
-            return self
-                .refuse(Problem::new(ProblemKind::StoreUnavailable, "the host has no random numbers"));
-        };
         let Ok(mut plugin) = self.shared.try_borrow_mut() else {
-            return self.refuse(Problem::new(ProblemKind::PolicyUnreadable, "the filter is busy"));
+            return self.refuse(Problem::new(ProblemKind::PolicyUnreadable, "the filter is busy").into());
         };
-        let now_ms = plugin.now_ms();
-        let (policy, claimant) = request.into_claimant(token);
-        let id = plugin.admit(Exchange::new(policy, claimant, now_ms), self.id);
+        let Some(config) = plugin.config.clone() else {
+            drop(plugin);
+            let problem = Problem::new(ProblemKind::PolicyUnreadable, "the filter is not configured");
+            return self.refuse(problem.into());
+        };
+        let headers = || facts.headers().map(<[_]>::to_vec);
+        let verdict = guard::judge(&config, &mut plugin.routes, &facts, &headers);
         drop(plugin);
+        match verdict {
+            Verdict::Pass => Action::Continue,
+            Verdict::Refuse(refusal) => self.refuse(refusal),
+            Verdict::Guard(request) => self.begin(*request, end),
+            Verdict::Observed(outcome) => {
+                effects::record(&self.shared, outcome);
+                Action::Continue
+            }
+        }
+    }
+
+    fn begin(&mut self, request: Request, end: bool) -> Action {
+        let Some(token) = abi::random::<16>().map(ClaimToken::from_bytes) else {
+            let problem = Problem::new(ProblemKind::StoreUnavailable, "the host has no random numbers");
+            return self.refuse(problem.into());
+        };
+        for (name, value) in request.observed_headers() {
+            let _ = abi::set_header(Map::Request, name, value.as_bytes());
+        }
+        let (policy, claimant) = request.into_claimant(token);
+        let admitted = self.shared.try_borrow_mut().map(|mut plugin| {
+            let now_ms = plugin.now_ms();
+            plugin.admit(Exchange::new(policy, claimant, now_ms), self.id)
+        });
+        let Ok(id) = admitted else {
+            return self.refuse(Problem::new(ProblemKind::PolicyUnreadable, "the filter is busy").into());
+        };
         self.exchange = Some(id);
         if end {
             self.step(Input::RequestBody { chunk: Vec::new(), end: true });
@@ -126,6 +156,14 @@ impl HttpContext for Stream {
     }
 
     fn on_http_request_body(&mut self, size: usize, end: bool) -> Action {
+        if self.ask(false, Exchange::observes_request) {
+            // While the body passes, the host's buffer is what is new.
+            self.step(match new_bytes(Buffer::RequestBody, &mut 0, size) {
+                Some(chunk) => Input::RequestBody { chunk, end },
+                None => Input::RequestUnreadable,
+            });
+            return Action::Continue;
+        }
         if !self.ask(false, Exchange::holds_request) {
             return Action::Continue;
         }
@@ -148,6 +186,12 @@ impl HttpContext for Stream {
 
     fn on_http_response_headers(&mut self, _: usize, end: bool) -> Action {
         if self.exchange.is_none() {
+            if let Some(policy) = &self.refused
+                && policy.response.cors_expose
+                && let Some(value) = policy.exposed(&abi::headers(Map::Response).unwrap_or_default())
+            {
+                let _ = abi::set_header(Map::Response, EXPOSE_HEADERS, &value);
+            }
             return Action::Continue;
         }
         let headers = abi::headers(Map::Response).unwrap_or_default();

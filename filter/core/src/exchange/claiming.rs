@@ -5,9 +5,11 @@
 //! since the call was sent, less the time that the service says it parked us, is inside the
 //! lease; the service started the lease no earlier than that.
 
+use super::payloads::Note;
 use super::settling::{Duty, Response};
 use super::store_reply::{CallReply, StoreFailure, decode};
 use super::*;
+use crate::digest::PartsDigest;
 use crate::exchange::limits::{RETRY_AFTER_CONFLICT_MS, RETRY_AFTER_OUTAGE_MS, RETRY_AFTER_UNKNOWN_MS};
 use crate::fingerprint::{FingerprintError, RequestParts};
 use crate::policy::{Concurrency, Execution};
@@ -56,6 +58,7 @@ impl Exchange {
                     Concurrency::Conflict => 0,
                 };
                 let wait_until = world.now_ms.saturating_add(wait_ms);
+                self.note_payload(&claim, effects);
                 self.call_claim(claim, forward, true, wait_until, false, world, effects);
             }
             Err(FingerprintError::DuplicateMember) => {
@@ -78,6 +81,25 @@ impl Exchange {
     ) {
         let left = wait_until.saturating_sub(world.now_ms);
         let wait_ms = u32::try_from(left).unwrap_or(u32::MAX).min(PARK_MS_MAX);
+        let (call, due_at) = self.claim_call(&claim, wait_ms, world);
+        let Some(call) = call else {
+            self.refuse(store_unavailable(), Outcome::StoreUnavailable, effects);
+            return;
+        };
+        effects.push(call);
+        self.state = State::Claiming {
+            claim,
+            forward,
+            sent_at: world.now_ms,
+            due_at,
+            resend_left,
+            wait_until,
+            waited,
+        };
+    }
+
+    /// The call for a claim, and when its reply is overdue.
+    pub(super) fn claim_call(&self, claim: &Claim, wait_ms: u32, world: &World<'_>) -> (Option<Effect>, u64) {
         let request = ClaimRequest {
             v: PROTOCOL_VERSION,
             key: claim.key.clone(),
@@ -91,29 +113,30 @@ impl Exchange {
             unknown_ttl_ms: self.policy.response.unknown_ttl_ms,
             wait_ms,
         };
-        let Ok(frame) = frame::encode(&request, &[]) else {
-            // Cannot fail: a claim's head is far below the frame's bound.
-            self.refuse(store_unavailable(), Outcome::StoreUnavailable, effects);
-            return;
-        };
         let timeout_ms = world.store_timeout_ms.saturating_add(wait_ms);
         let due_at = world.now_ms.saturating_add(u64::from(timeout_ms)).saturating_add(limits::CALL_GRACE_MS);
-        effects.push(Effect::CallStore {
+        // Cannot fail: a claim's head is far below the frame's bound.
+        let call = frame::encode(&request, &[]).ok().map(|frame| Effect::CallStore {
             call: Call::Claim,
             cluster: if wait_ms == 0 { Cluster::Decide } else { Cluster::Claim },
             path: paths::CLAIMS,
             frame: Rc::new(frame),
             timeout_ms,
         });
-        self.state = State::Claiming {
-            claim,
-            forward,
-            sent_at: world.now_ms,
-            due_at,
-            resend_left,
-            wait_until,
-            waited,
-        };
+        (call, due_at)
+    }
+
+    /// Notes the payload, where the policy asks whether it comes under new keys.
+    pub(super) fn note_payload(&self, claim: &Claim, effects: &mut Vec<Effect>) {
+        let Some(window_ms) = self.policy.same_payload_window_ms else { return };
+        let mut digest = PartsDigest::new("fencepost payload 1");
+        digest
+            .part(1, self.policy.namespace.as_bytes())
+            .part(2, claim.scope.as_bytes())
+            .part(3, claim.scheme.as_str().as_bytes())
+            .part(4, claim.fingerprint.as_bytes());
+        let payload = digest.finish_half();
+        effects.push(Effect::NotePayload(Note { payload, key: claim.key.clone(), window_ms }));
     }
 
     pub(super) fn ask_again(&mut self, world: &mut World<'_>, effects: &mut Vec<Effect>) {
@@ -197,7 +220,7 @@ impl Exchange {
                 "claim of entry {} came {age} ms late: given back",
                 held.claim.key
             )));
-            self.reply(OwnReply::Problem, store_unavailable().into(), effects);
+            self.reply_problem(&claim_too_late(), effects);
             effects.push(Effect::Result(Outcome::StoreUnavailable));
             let duty = Duty::release(&held.claim, ReleaseCause::TooLate);
             self.settle(held, duty, Response::Gone, world, effects);
@@ -265,7 +288,7 @@ impl Exchange {
     ) {
         effects.push(Effect::Warn(format!("claim of entry {} failed: {}", claim.key, failure.as_str())));
         if self.wants_answer() {
-            self.reply(OwnReply::Problem, store_unavailable().into(), effects);
+            self.reply_problem(&store_unavailable(), effects);
             effects.push(Effect::Result(Outcome::StoreUnavailable));
         }
         let duty = Duty::release(&claim, ReleaseCause::CallFailed);
@@ -276,6 +299,11 @@ impl Exchange {
 fn store_unavailable() -> Problem {
     let detail = "nothing was forwarded; try again with the same key";
     Problem::new(ProblemKind::StoreUnavailable, detail).retry_after_ms(RETRY_AFTER_OUTAGE_MS)
+}
+
+fn claim_too_late() -> Problem {
+    let detail = "the claim came too late to be used, and nothing was forwarded; try again with the same key";
+    Problem::new(ProblemKind::ClaimTooLate, detail).retry_after_ms(RETRY_AFTER_OUTAGE_MS)
 }
 
 fn in_progress() -> Problem {

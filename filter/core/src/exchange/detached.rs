@@ -112,7 +112,7 @@ impl Exchange {
         match reply {
             UpstreamReply::NotSent => {
                 let problem = Problem::new(ProblemKind::UpstreamUnreached, "nothing was sent; try again");
-                self.settle_not_run(held, LocalReply::from(problem), world, effects);
+                self.settle_not_run(held, self.problem(&problem), world, effects);
             }
             UpstreamReply::Lost => self.settle_lost(held, UnknownCause::Reset, world, effects),
             UpstreamReply::Response { status, headers, body } => match ending(&headers, loopback) {
@@ -148,7 +148,7 @@ impl Exchange {
     ) {
         effects.push(Effect::Result(Outcome::Unknown));
         let duty = Duty::unknown(&held.claim, cause);
-        self.settle(held, duty, Response::Answer(settling::upstream_lost().into()), world, effects);
+        self.settle(held, duty, Response::Answer(self.problem(&settling::upstream_lost())), world, effects);
     }
 
     fn on_detached_answer(

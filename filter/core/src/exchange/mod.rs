@@ -27,19 +27,25 @@ mod claiming;
 pub mod detached;
 pub mod evidence;
 pub mod limits;
+mod observing;
 mod origin;
+mod outcome;
+pub mod payloads;
 pub mod renewal;
 mod responding;
 mod settling;
 pub mod store_reply;
 
-use crate::policy::Policy;
+use crate::capture::EXPOSE_HEADERS;
+use crate::error_template::ErrorTemplate;
+use crate::policy::{Mode, Policy};
 use crate::problem::{Problem, ProblemKind};
 use evidence::Evidence;
 use fencepost_protocol::claims::{RenewResult, Renewal, UnknownCause};
 use fencepost_protocol::{
     ClaimToken, Fence, Fingerprint, Scheme, ScopeDigest, StoreId, StoreKey, StoredAnswer,
 };
+pub use outcome::Outcome;
 use std::rc::Rc;
 use store_reply::CallReply;
 
@@ -177,10 +183,19 @@ pub enum Effect {
         /// Header value.
         value: &'static str,
     },
+    /// Set a header of the response that is on its way.
+    SetResponse {
+        /// Header name.
+        name: &'static str,
+        /// Header value.
+        value: Vec<u8>,
+    },
     /// Let the held end of the response go on.
     ResumeResponse,
     /// Record how the exchange ended: a counter, and the access log's result.
     Result(Outcome),
+    /// Look the payload up among those seen lately, and count it where it came under a new key.
+    NotePayload(payloads::Note),
     /// Write a log line.
     Warn(String),
 }
@@ -198,12 +213,13 @@ pub struct LocalReply {
     pub details: &'static str,
 }
 
-impl From<Problem> for LocalReply {
-    fn from(problem: Problem) -> Self {
+impl LocalReply {
+    /// Tells of a problem, in a policy's own words if it has any.
+    pub fn problem(problem: &Problem, template: Option<&ErrorTemplate>) -> Self {
         Self {
             status: problem.status(),
-            headers: problem.headers(),
-            body: problem.body(),
+            headers: problem.headers(template),
+            body: problem.body(template),
             details: problem.kind.details(),
         }
     }
@@ -213,83 +229,6 @@ impl From<Problem> for LocalReply {
 pub fn body_too_large(max_body: usize) -> Problem {
     let detail = format!("this route takes request bodies of at most {max_body} bytes");
     Problem::new(ProblemKind::BodyTooLarge, detail)
-}
-
-/// How a guarded request ended, for counters and access logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// The upstream ran it and its answer is stored.
-    Executed,
-    /// The stored answer was sent again.
-    Replayed,
-    /// The stored answer was sent again to a request that had waited for it.
-    Waited,
-    /// Another request with the key is running.
-    Conflict,
-    /// The key belongs to another request.
-    Mismatch,
-    /// Nobody knows whether the request ran.
-    Unknown,
-    /// The claim was given back: the request did not run.
-    ReleasedNotRun,
-    /// The claim was given back: the answer's status is not stored.
-    ReleasedNotStored,
-    /// The answer could not be stored in time; it is tried on in the background.
-    Unstored,
-    /// The claim had passed to somebody else before its answer came.
-    Lost,
-    /// The upstream itself said that its answer is not to be kept.
-    ReleasedByOrigin,
-    /// The answer was too large; its marker is stored.
-    Oversized,
-    /// The client left before its request was forwarded.
-    Cancelled,
-    /// The store could not decide; nothing was forwarded.
-    StoreUnavailable,
-    /// The request was refused before any claim.
-    Refused,
-}
-
-impl Outcome {
-    /// Every outcome, so that counters can be defined beforehand.
-    pub const ALL: [Self; 15] = [
-        Self::Executed,
-        Self::Replayed,
-        Self::Waited,
-        Self::Conflict,
-        Self::Mismatch,
-        Self::Unknown,
-        Self::ReleasedNotRun,
-        Self::ReleasedNotStored,
-        Self::Unstored,
-        Self::Lost,
-        Self::ReleasedByOrigin,
-        Self::Oversized,
-        Self::Cancelled,
-        Self::StoreUnavailable,
-        Self::Refused,
-    ];
-
-    /// Name in counters and access logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Executed => "executed",
-            Self::Replayed => "replayed",
-            Self::Waited => "waited",
-            Self::Conflict => "conflict",
-            Self::Mismatch => "mismatch",
-            Self::Unknown => "unknown",
-            Self::ReleasedNotRun => "released_not_run",
-            Self::ReleasedNotStored => "released_not_stored",
-            Self::Unstored => "unstored",
-            Self::Lost => "lost",
-            Self::ReleasedByOrigin => "released_by_origin",
-            Self::Oversized => "oversized",
-            Self::Cancelled => "cancelled",
-            Self::StoreUnavailable => "store_unavailable",
-            Self::Refused => "refused",
-        }
-    }
 }
 
 /// What a step may look at and change besides its own exchange.
@@ -368,6 +307,8 @@ enum State {
     Capturing { held: Held, head: ResponseHead, ttl_ms: u64, body: Vec<u8> },
     /// The store is to learn how it ended.
     Settling(settling::Settling),
+    /// The request passes, and what would have become of it is found out.
+    Observing(observing::Observing),
     /// Nothing is owed any more.
     Over,
 }
@@ -408,14 +349,14 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Starts with a request whose headers passed the guard and are held.
+    /// Starts with a request whose headers passed the guard: they are held, unless the policy
+    /// only observes.
     pub fn new(policy: Rc<Policy>, claimant: Claimant, now_ms: u64) -> Self {
-        Self {
-            policy,
-            state: State::Receiving { claimant, body: Vec::new(), since: now_ms },
-            stream_live: true,
-            own_reply: OwnReply::None,
-        }
+        let state = match policy.mode {
+            Mode::Observe => State::Observing(observing::Observing::new(claimant, now_ms)),
+            Mode::Enforce | Mode::Off => State::Receiving { claimant, body: Vec::new(), since: now_ms },
+        };
+        Self { policy, state, stream_live: true, own_reply: OwnReply::None }
     }
 
     /// Whether the request's headers and body are held back: until they are forwarded, and for
@@ -427,8 +368,13 @@ impl Exchange {
             | State::Waiting { .. }
             | State::Detached { .. } => true,
             State::Settling(settling) => settling.holds_request(),
-            State::Running { .. } | State::Capturing { .. } | State::Over => false,
+            State::Running { .. } | State::Capturing { .. } | State::Observing(_) | State::Over => false,
         }
+    }
+
+    /// Whether the bytes of a request's body are wanted while it passes.
+    pub fn observes_request(&self) -> bool {
+        matches!(&self.state, State::Observing(observing) if observing.is_receiving())
     }
 
     /// Whether the response's headers, or its last piece, are held back.
@@ -455,6 +401,7 @@ impl Exchange {
                 !told_unknown && self.silent_until(*forwarded_at) <= now_ms
             }
             State::Settling(settling) => settling.is_due(now_ms),
+            State::Observing(observing) => observing.is_due(now_ms),
             State::Capturing { .. } | State::Over => false,
         }
     }
@@ -486,6 +433,7 @@ impl Exchange {
             State::Claiming { forward, .. } | State::Waiting { forward, .. } => detached(forward),
             State::Capturing { body, .. } => body.len(),
             State::Settling(settling) => settling.kept_bytes(),
+            State::Observing(observing) => observing.kept_bytes(),
             State::Running { .. } | State::Detached { .. } | State::Over => 0,
         }
     }
@@ -493,7 +441,7 @@ impl Exchange {
     /// The header map to put in place of our own reply's on its way out, where the host's copy
     /// would double stored headers or lose some.
     pub fn own_reply_headers(&self, present: &[Pair]) -> Option<Vec<Pair>> {
-        match &self.own_reply {
+        let map = match &self.own_reply {
             OwnReply::Replay { answer, left_ms } => {
                 Some(crate::capture::replay_headers(answer, &self.policy.response.markers, present, *left_ms))
             }
@@ -501,6 +449,15 @@ impl Exchange {
                 Some(detached::answer_headers(headers, present, *body_len))
             }
             OwnReply::None | OwnReply::Problem => None,
+        };
+        match self.policy.exposed(map.as_deref().unwrap_or(present)) {
+            Some(exposed) => {
+                let mut map = map.unwrap_or_else(|| present.to_vec());
+                map.retain(|(name, _)| !name.eq_ignore_ascii_case(EXPOSE_HEADERS.as_bytes()));
+                map.push((EXPOSE_HEADERS.into(), exposed));
+                Some(map)
+            }
+            None => map,
         }
     }
 
@@ -514,6 +471,7 @@ impl Exchange {
             State::Detached { held, forwarded_at, .. } => (held, forwarded_at.saturating_add(max_run_ms)),
             State::Capturing { held, .. } => (held, now_ms),
             State::Settling(settling) => (settling.held_to_renew()?, now_ms),
+            State::Observing(observing) => observing.held_to_renew(max_run_ms)?,
             _ => return None,
         };
         let due = held.renewed_at.saturating_add(u64::from(claim_ttl_ms) / 3) <= now_ms;
@@ -528,6 +486,10 @@ impl Exchange {
     /// Takes one input and says what is to be done, in order.
     pub fn step(&mut self, input: Input, world: &mut World<'_>) -> Vec<Effect> {
         let mut effects = Vec::new();
+        if matches!(self.state, State::Observing(_)) {
+            self.observe(input, world, &mut effects);
+            return effects;
+        }
         match input {
             Input::RequestBody { chunk, end } => self.on_request_body(&chunk, end, world, &mut effects),
             Input::RequestTrailers => self.on_request_body(&[], true, world, &mut effects),
@@ -590,6 +552,8 @@ impl Exchange {
                 self.state = State::Settling(settling);
                 self.end_if_settled();
             }
+            // Has a step of its own.
+            observing @ State::Observing(_) => self.state = observing,
             State::Over => {}
         }
     }
@@ -618,6 +582,7 @@ impl Exchange {
                 Some(held)
             }
             State::Settling(settling) => settling.held_mut(),
+            State::Observing(observing) => observing.held_mut(),
             State::Receiving { .. } | State::Claiming { .. } | State::Waiting { .. } | State::Over => None,
         }
     }
@@ -665,15 +630,24 @@ impl Exchange {
                 }
             }
             State::Settling(_) => self.on_settling_tick(world, effects),
-            State::Capturing { .. } | State::Over => {}
+            State::Capturing { .. } | State::Observing(_) | State::Over => {}
         }
     }
 
     /// Ends the exchange before anything was claimed or forwarded.
     fn refuse(&mut self, problem: Problem, outcome: Outcome, effects: &mut Vec<Effect>) {
         self.state = State::Over;
-        self.reply(OwnReply::Problem, problem.into(), effects);
+        self.reply_problem(&problem, effects);
         effects.push(Effect::Result(outcome));
+    }
+
+    fn reply_problem(&mut self, problem: &Problem, effects: &mut Vec<Effect>) {
+        let reply = self.problem(problem);
+        self.reply(OwnReply::Problem, reply, effects);
+    }
+
+    fn problem(&self, problem: &Problem) -> LocalReply {
+        LocalReply::problem(problem, self.policy.errors.as_deref())
     }
 
     fn on_request_unreadable(&mut self, effects: &mut Vec<Effect>) {

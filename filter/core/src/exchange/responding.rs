@@ -16,7 +16,12 @@ impl Exchange {
         effects: &mut Vec<Effect>,
     ) {
         match core::mem::replace(&mut self.state, State::Over) {
-            State::Running { held, .. } => self.on_outcome(held, head, world, effects),
+            State::Running { held, .. } => {
+                if let Some(value) = self.policy.exposed(&head.headers) {
+                    effects.push(Effect::SetResponse { name: capture::EXPOSE_HEADERS, value });
+                }
+                self.on_outcome(held, head, world, effects);
+            }
             // The proxy answered before anything was forwarded, such as a timeout or a limit of
             // its own: the request is over for the client.
             State::Receiving { .. } | State::Waiting { .. } => {
@@ -33,7 +38,9 @@ impl Exchange {
                 self.own_reply = OwnReply::Problem;
                 self.state = detached;
             }
-            other @ (State::Capturing { .. } | State::Settling(_) | State::Over) => self.state = other,
+            other @ (State::Capturing { .. } | State::Settling(_) | State::Observing(_) | State::Over) => {
+                self.state = other;
+            }
         }
     }
 
@@ -115,7 +122,7 @@ impl Exchange {
     }
 
     /// Whether the head alone says that the answer can't be kept.
-    fn is_oversized(&self, head: &ResponseHead) -> bool {
+    pub(super) fn is_oversized(&self, head: &ResponseHead) -> bool {
         let max = self.policy.response.max_body as u64;
         head.headers.iter().any(|(name, value)| {
             let value = core::str::from_utf8(value).unwrap_or("").trim();
@@ -158,7 +165,7 @@ impl Exchange {
                 }
             }
             State::Settling(settling) if end => {
-                if let Some(problem) = settling.on_response_end() {
+                if let Some(problem) = settling.on_response_end(self.policy.errors.as_deref()) {
                     effects.push(problem);
                 }
                 self.end_if_settled();
@@ -233,7 +240,11 @@ impl Exchange {
     ) -> Duty {
         match self.policy.response.oversized {
             Oversized::Gone => {
-                let marker = capture::oversized_marker(status, &self.policy.response.markers);
+                let marker = capture::oversized_marker(
+                    status,
+                    &self.policy.response.markers,
+                    self.policy.errors.as_deref(),
+                );
                 Duty::complete(held, marker.status, &marker.headers, &marker.body, ttl_ms, Outcome::Oversized)
             }
             Oversized::Rerun => {

@@ -7,14 +7,13 @@
 
 use super::store_reply::{CallReply, StoreFailure, decode};
 use super::*;
+use crate::capture::RESULT_HEADER;
+use crate::error_template::ErrorTemplate;
 use fencepost_protocol::claims::{
     CompleteReply, CompleteRequest, Refusal, ReleaseCause, ReleaseReply, ReleaseRequest, UnknownReply,
     UnknownRequest,
 };
 use fencepost_protocol::{PROTOCOL_VERSION, answer, frame, paths};
-
-/// Response header that tells a client of an answer whose storing failed or came too late.
-pub const RESULT_HEADER: &str = "x-fencepost-result";
 
 /// One call that ends the exchange.
 #[derive(Debug)]
@@ -27,6 +26,8 @@ pub(super) struct Duty {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Complete(Outcome),
+    /// A completion without an answer, of a request that was only observed.
+    Observed,
     Release,
     Unknown,
 }
@@ -86,6 +87,15 @@ impl Duty {
         ttl_ms: u64,
         outcome: Outcome,
     ) -> Self {
+        Self::completion(held, status, headers, body, ttl_ms, Kind::Complete(outcome))
+    }
+
+    /// Records that a request was answered, and nothing of its answer but the status.
+    pub(super) fn observed(held: &Held, status: u16, ttl_ms: u64) -> Self {
+        Self::completion(held, status, &[], &[], ttl_ms, Kind::Observed)
+    }
+
+    fn completion(held: &Held, status: u16, headers: &[Pair], body: &[u8], ttl_ms: u64, kind: Kind) -> Self {
         let claim = &held.claim;
         let block = answer::encode_headers(headers);
         let request = CompleteRequest {
@@ -102,7 +112,7 @@ impl Duty {
             ttl_ms,
         };
         match frame::encode(&request, &[&block, body]) {
-            Ok(frame) => Self { kind: Kind::Complete(outcome), path: paths::COMPLETE, frame: Rc::new(frame) },
+            Ok(frame) => Self { kind, path: paths::COMPLETE, frame: Rc::new(frame) },
             // Cannot fail: bodies are bounded far below the frame's payload. If it did, the
             // answer would be lost, and that is what is recorded.
             Err(_) => Self::unknown(claim, UnknownCause::AnswerLost),
@@ -167,7 +177,8 @@ impl Settling {
     }
 
     pub(super) fn held_to_renew(&mut self) -> Option<&mut Held> {
-        if self.done || !matches!(self.duty.kind, Kind::Complete(_)) { None } else { self.held.as_mut() }
+        let completes = matches!(self.duty.kind, Kind::Complete(_) | Kind::Observed);
+        if self.done || !completes { None } else { self.held.as_mut() }
     }
 
     pub(super) fn is_due(&self, now_ms: u64) -> bool {
@@ -185,7 +196,7 @@ impl Settling {
 
     /// The response has come to its end. A proxy's own answer to an unknown outcome is put into
     /// words that can't be mistaken for a failure.
-    pub(super) fn on_response_end(&mut self) -> Option<Effect> {
+    pub(super) fn on_response_end(&mut self, template: Option<&ErrorTemplate>) -> Option<Effect> {
         match self.response {
             Response::Streaming => {
                 self.response = if self.done { Response::Gone } else { Response::HeldEnd };
@@ -193,7 +204,7 @@ impl Settling {
             }
             Response::ProxyMade => {
                 self.response = if self.done { Response::Gone } else { Response::HeldWhole };
-                Some(rewrite(&upstream_lost()))
+                Some(rewrite(&upstream_lost(), template))
             }
             Response::HeldWhole | Response::HeldEnd | Response::Answer(_) | Response::Gone => None,
         }
@@ -235,11 +246,11 @@ pub(super) fn upstream_lost() -> Problem {
 }
 
 /// Puts a problem in place of a response whose headers and body are held.
-fn rewrite(problem: &Problem) -> Effect {
-    let body = problem.body();
+fn rewrite(problem: &Problem, template: Option<&ErrorTemplate>) -> Effect {
+    let body = problem.body(template);
     let mut set = vec![(":status".to_owned(), problem.status().to_string())];
     set.push(("content-length".to_owned(), body.len().to_string()));
-    for (name, value) in problem.headers() {
+    for (name, value) in problem.headers(template) {
         set.push((String::from_utf8_lossy(&name).into_owned(), String::from_utf8_lossy(&value).into_owned()));
     }
     Effect::RewriteResponse { set, body }
@@ -326,6 +337,9 @@ impl Exchange {
                     CompleteReply::Refused { .. } => Some(Outcome::Lost),
                 })
             }
+            Kind::Observed => decode::<CompleteReply>(reply, world.pin).map(|(reply, _)| match reply {
+                CompleteReply::Stored | CompleteReply::AlreadyStored | CompleteReply::Refused { .. } => None,
+            }),
             Kind::Release => decode::<ReleaseReply>(reply, world.pin).map(|(reply, _)| match reply {
                 ReleaseReply::Released | ReleaseReply::AlreadyReleased => None,
                 // The token holds nothing, and the store remembers it as dead.
@@ -388,7 +402,7 @@ impl Settling {
         if self.tries == 1 {
             let mark = match self.duty.kind {
                 Kind::Complete(_) => Some(Outcome::Unstored),
-                Kind::Release | Kind::Unknown => None,
+                Kind::Observed | Kind::Release | Kind::Unknown => None,
             };
             effects.extend(mark.map(Effect::Result));
             effects.push(Effect::Warn(format!("{} failed: {}; trying on", self.duty.path, failure.as_str())));

@@ -217,7 +217,7 @@ fn a_claim_that_comes_after_its_lease_is_given_back_and_not_acted_on() {
     let effects = rig.claimed();
     assert_eq!(calls(&effects), [paths::RELEASE]);
     assert_eq!(head_of::<ReleaseRequest>(&effects).cause, ReleaseCause::TooLate);
-    assert_eq!(rig.replies()[0].status, 503);
+    assert_eq!((rig.replies()[0].status, code(rig.replies()[0])), (503, "claim_too_late".into()));
     assert!(!rig.done.iter().any(|e| matches!(e, Effect::ForwardRequest { .. })));
 }
 
@@ -460,4 +460,186 @@ fn a_reply_that_never_comes_counts_as_broken() {
     rig.request("{}");
     assert_eq!(calls(&rig.tick(2_000 + limits::CALL_GRACE_MS)), [paths::CLAIMS], "the resend");
     assert_eq!(calls(&rig.tick(2_000 + limits::CALL_GRACE_MS)), [paths::RELEASE]);
+}
+
+/// An observed request whose body has come, and the effects of that.
+fn observed(overrides: &str) -> (Rig, Vec<Effect>) {
+    let mut rig = Rig::new(&format!(r#","mode":"observe"{overrides}"#));
+    assert!(!rig.exchange.holds_request() && rig.exchange.observes_request());
+    assert!(rig.step(Input::RequestBody { chunk: b"{\"a\"".to_vec(), end: false }).is_empty());
+    let effects = rig.request(":1}");
+    (rig, effects)
+}
+
+#[test]
+fn an_observed_request_is_claimed_on_the_side_and_completed_without_its_answer() {
+    let (mut rig, effects) = observed("");
+    let claim: ClaimRequest = head_of(&effects);
+    assert_eq!(claim.wait_ms, 0);
+    let mut whole = Rig::new("");
+    assert_eq!(claim.fingerprint, head_of::<ClaimRequest>(&whole.request(r#"{"a":1}"#)).fingerprint);
+    assert_eq!(rig.claimed(), [Effect::Result(Outcome::WouldExecute)]);
+    assert!(rig.head(201, &[("location", "/pay/1")], "via_upstream", false).is_empty());
+    assert!(!rig.exchange.holds_response() && !rig.exchange.wants_response_body());
+    assert!(rig.body("secret", false).is_empty());
+    let effects = rig.body("", true);
+    let complete: CompleteRequest = head_of(&effects);
+    assert_eq!((complete.status, complete.headers_len, complete.body_len), (201, 4, 0));
+    assert!(!rig.exchange.holds_response());
+    rig.gone();
+    assert!(rig.reply(Call::Duty, CompleteReply::Stored, &[]).is_empty());
+    assert!(rig.exchange.is_over());
+}
+
+#[test]
+fn an_observed_answer_may_come_before_the_claim() {
+    let (mut rig, _) = observed("");
+    assert!(rig.head(500, &[], "via_upstream", true).is_empty());
+    rig.gone();
+    assert!(!rig.exchange.is_over(), "the claim is on its way");
+    let effects = rig.claimed();
+    assert_eq!(effects.first(), Some(&Effect::Result(Outcome::WouldExecute)));
+    assert_eq!(head_of::<CompleteRequest>(&effects).status, 500);
+}
+
+#[test]
+fn observed_endings_are_recorded_as_in_earnest() {
+    let ended = |status, details: &str, headers: &[(&str, &str)]| {
+        let (mut rig, _) = observed("");
+        rig.claimed();
+        calls(&rig.head(status, headers, details, true))
+    };
+    assert_eq!(ended(201, "via_upstream", &[]), [paths::COMPLETE]);
+    assert_eq!(ended(401, "via_upstream", &[]), [paths::RELEASE]);
+    assert_eq!(ended(201, "via_upstream", &[("x-fencepost-store", "no")]), [paths::RELEASE]);
+    assert_eq!(ended(503, "no_healthy_upstream", &[]), [paths::RELEASE]);
+    assert_eq!(ended(504, "upstream_response_timeout", &[]), [paths::UNKNOWN]);
+    let (mut rig, _) = observed("");
+    rig.claimed();
+    assert_eq!(head_of::<UnknownRequest>(&rig.gone()).cause, UnknownCause::ClientGone);
+    let (mut rig, _) = observed("");
+    rig.claimed();
+    let events = [("content-type", "text/event-stream")];
+    assert_eq!(calls(&rig.head(200, &events, "via_upstream", false)), [paths::COMPLETE], "it never ends");
+}
+
+#[test]
+fn what_the_store_says_of_an_observed_request_is_counted_and_changes_nothing() {
+    let scheme = Scheme::parse("0-other").unwrap();
+    let completed = ClaimReply::Completed { status: 201, headers_len: 4, body_len: 0, age_ms: 1, left_ms: 1 };
+    for (reply, outcome) in [
+        (completed, Outcome::WouldReplay),
+        (ClaimReply::InProgress { lease_left_ms: 5, parked_ms: 0 }, Outcome::WouldConflict),
+        (ClaimReply::Mismatch, Outcome::WouldMismatch),
+        (ClaimReply::OtherScheme { scheme }, Outcome::WouldMismatch),
+        (ClaimReply::Unknown { cause: UnknownCause::Timeout, left_ms: 5 }, Outcome::WouldUnknown),
+        (ClaimReply::Dead, Outcome::WouldStoreUnavailable),
+    ] {
+        let (mut rig, _) = observed("");
+        assert_eq!(rig.reply(Call::Claim, reply, &[]), [Effect::Result(outcome)]);
+        assert!(rig.head(201, &[], "via_upstream", false).is_empty());
+        assert!(rig.body("x", true).is_empty() && rig.gone().is_empty());
+        assert!(!rig.exchange.holds_request() && !rig.exchange.holds_response() && rig.exchange.is_over());
+    }
+}
+
+#[test]
+fn a_store_that_is_down_is_counted_and_the_observed_request_does_not_notice() {
+    let (mut rig, _) = observed("");
+    let effects = rig.step(Input::StoreReply { call: Call::Claim, reply: CallReply::Broken });
+    assert_eq!(calls(&effects), [paths::RELEASE], "the claim may have been made");
+    assert_eq!(rig.results(), [Outcome::WouldStoreUnavailable]);
+    assert!(!rig.exchange.holds_request() && rig.replies().is_empty());
+    let (mut rig, _) = observed("");
+    assert!(rig.exchange.is_due(rig.now + 4_000));
+    rig.tick(4_000);
+    assert_eq!(rig.results(), [Outcome::WouldStoreUnavailable], "a reply that never comes");
+}
+
+#[test]
+fn bodies_that_would_be_refused_are_counted_and_pass() {
+    let mut rig = Rig::new(r#","mode":"observe","fingerprint":{"max_body":"4B"}"#);
+    rig.step(Input::RequestBody { chunk: b"1234".to_vec(), end: false });
+    rig.step(Input::RequestBody { chunk: b"5".to_vec(), end: false });
+    rig.step(Input::RequestBody { chunk: b"6".to_vec(), end: true });
+    assert_eq!(rig.results(), [Outcome::WouldRefuseBodyTooLarge]);
+    assert_eq!(rig.exchange.kept_bytes(), 0);
+    let reject = r#","mode":"observe","fingerprint":{"duplicate_members":"reject"}"#;
+    let mut rig = Rig::new(reject);
+    let head = rig.exchange.policy.fingerprint.options().duplicate_members;
+    assert_eq!(head, crate::fingerprint::DuplicateMembers::Reject);
+    rig.request(r#"{"a":1,"a":2}"#);
+    assert_eq!(rig.results(), [Outcome::WouldRefuseBodyAmbiguous]);
+    assert!(rig.done.iter().all(|effect| matches!(effect, Effect::Result(_))));
+    // A request that leaves before its body is whole is nothing to count.
+    let mut rig = Rig::new(r#","mode":"observe""#);
+    rig.gone();
+    assert!(rig.exchange.is_over() && rig.results().is_empty());
+}
+
+#[test]
+fn an_observed_claim_is_renewed_while_its_request_runs() {
+    let (mut rig, _) = observed("");
+    rig.claimed();
+    let renewal = rig.exchange.take_due_renewal(rig.now + 10_000).unwrap();
+    assert_eq!((renewal.token, renewal.run_ms), (TOKEN, 50_000));
+    rig.step(Input::Renewed(RenewResult::Renewed));
+    assert!(rig.exchange.take_due_renewal(rig.now + 9_000).is_none());
+}
+
+#[test]
+fn payloads_are_noted_while_observing_and_where_the_policy_asks() {
+    let noted = |effects: &[Effect]| {
+        effects.iter().find_map(|e| if let Effect::NotePayload(note) = e { Some(note.clone()) } else { None })
+    };
+    let (_, effects) = observed("");
+    let note = noted(&effects).unwrap();
+    assert_eq!(note.window_ms, 600_000);
+    let mut rig = Rig::new(r#","same_payload_window":"1m""#);
+    assert_eq!(noted(&rig.request(r#"{"a":1}"#)).unwrap().window_ms, 60_000);
+    let mut other = Rig::new(r#","same_payload_window":"1m""#);
+    assert_ne!(noted(&other.request(r#"{"a":2}"#)).unwrap().payload, note.payload);
+    let mut rig = Rig::new("");
+    assert_eq!(noted(&rig.request(r#"{"a":1}"#)), None);
+}
+
+#[test]
+fn problems_of_an_exchange_are_in_the_words_of_its_policy() {
+    let words = r#","errors":{"content_type":"text/plain","body":"{status} {code}"}"#;
+    let mut rig = Rig::new(words);
+    rig.request("{}");
+    rig.reply(Call::Claim, ClaimReply::Mismatch, &[]);
+    assert_eq!(rig.replies()[0].body, b"422 key_reused");
+    assert!(rig.replies()[0].headers.contains(&(b"content-type".to_vec(), b"text/plain".to_vec())));
+    let mut rig = Rig::running(words);
+    rig.head(504, &[], "upstream_response_timeout", false);
+    let effects = rig.body("upstream request timeout", true);
+    let [Effect::RewriteResponse { body, .. }] = effects.as_slice() else { panic!("{effects:?}") };
+    assert_eq!(body, b"504 upstream_lost");
+    let mut rig = Rig::running(&format!(r#"{words},"response":{{"max_body":"4B"}}"#));
+    let effects = rig.head(201, &[("content-length", "10")], "via_upstream", false);
+    let text =
+        effects.iter().find_map(|e| if let Effect::CallStore { frame, .. } = e { Some(frame) } else { None });
+    assert!(String::from_utf8_lossy(text.unwrap()).contains("410 answer_oversized"));
+}
+
+#[test]
+fn answers_to_other_origins_expose_the_markers_where_the_policy_says_so() {
+    let cors = r#","response":{"cors_expose":true}"#;
+    let origin = [("access-control-allow-origin", "https://a.example")];
+    let mut rig = Rig::running(cors);
+    let effects = rig.head(201, &origin, "via_upstream", false);
+    let [Effect::SetResponse { name, value }] = effects.as_slice() else { panic!("{effects:?}") };
+    assert_eq!(*name, "access-control-expose-headers");
+    assert!(value.starts_with(b"x-idempotent-replayed"));
+    assert!(Rig::running("").head(201, &origin, "via_upstream", false).is_empty());
+    let mut rig = Rig::new(cors);
+    rig.request("{}");
+    rig.reply(Call::Claim, ClaimReply::Mismatch, &[]);
+    let present: Vec<Pair> =
+        vec![(b":status".to_vec(), b"422".to_vec()), (origin[0].0.into(), origin[0].1.into())];
+    let map = rig.exchange.own_reply_headers(&present).unwrap();
+    assert_eq!(map.iter().filter(|(name, _)| name == b"access-control-expose-headers").count(), 1);
+    assert_eq!(map.len(), 3);
+    assert_eq!(rig.exchange.own_reply_headers(&present[..1]), None);
 }

@@ -18,6 +18,9 @@ pub struct ConfigError {
 /// Most characters of a value that an error repeats.
 const FOUND_LEN_MAX: usize = 60;
 
+/// Path of the document itself.
+const WHOLE: &str = "configuration";
+
 /// Field names of later versions.
 const NOT_BUILT: [&str; 8] =
     ["fail_open", "template", "templates", "grant", "grants", "quota", "previous", "body_ttl"];
@@ -36,8 +39,11 @@ impl ConfigError {
         Self::new(path, found, "a setting that exists: this one is not available in this version")
     }
 
-    /// From an error of serde, with the value that stands at its path.
-    pub(super) fn from_serde(error: serde_path_to_error::Error<serde_json::Error>, document: &Value) -> Self {
+    /// From an error of serde; `found` shows the value that stands at a path.
+    pub(super) fn from_serde<E: core::fmt::Display>(
+        error: serde_path_to_error::Error<E>,
+        found: impl FnOnce(&Path) -> String,
+    ) -> Self {
         let path = error.path().clone();
         let message = error.inner().to_string();
         let message = message.split(" at line ").next().unwrap_or_default().to_owned();
@@ -46,18 +52,25 @@ impl ConfigError {
             return Self::unknown_field(&at, field, &message);
         }
         if let Some(field) = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
-            let at = if at == "configuration" { field.to_owned() } else { format!("{at}.{field}") };
+            let at = if at == WHOLE { field.to_owned() } else { format!("{at}.{field}") };
             return Self::new(at, "nothing", "a value: the field is required");
         }
         let expected = message.split_once(", expected ").map_or(message.as_str(), |(_, expected)| expected);
-        Self::new(at, found(value_at(document, &path)), expected)
+        Self::new(at, found(&path), expected)
+    }
+
+    /// The same error, with its path below another.
+    #[must_use]
+    pub(super) fn below(mut self, base: &str) -> Self {
+        self.path = if self.path == WHOLE { base.to_owned() } else { format!("{base}.{}", self.path) };
+        self
     }
 
     fn unknown_field(at: &str, field: &str, message: &str) -> Self {
         // The path ends in the field where serde knows it; it is made so where it does not.
         let ends = at == field || at.strip_suffix(field).is_some_and(|rest| rest.ends_with('.'));
         let path = match at {
-            "configuration" => field.to_owned(),
+            WHOLE => field.to_owned(),
             _ if ends => at.to_owned(),
             _ => format!("{at}.{field}"),
         };
@@ -80,8 +93,11 @@ impl ConfigError {
 
 /// A value as an error shows it.
 pub(super) fn found(value: Option<&Value>) -> String {
-    let Some(value) = value else { return "nothing".to_owned() };
-    let text = value.to_string();
+    value.map_or_else(|| "nothing".to_owned(), |value| shortened(value.to_string()))
+}
+
+/// At most [`FOUND_LEN_MAX`] characters of a text.
+pub(super) fn shortened(text: String) -> String {
     if text.chars().count() <= FOUND_LEN_MAX {
         return text;
     }
@@ -90,10 +106,10 @@ pub(super) fn found(value: Option<&Value>) -> String {
 
 fn path_text(path: &Path) -> String {
     let text = path.to_string();
-    if text == "." || text.is_empty() { "configuration".to_owned() } else { text }
+    if text == "." || text.is_empty() { WHOLE.to_owned() } else { text }
 }
 
-fn value_at<'a>(document: &'a Value, path: &Path) -> Option<&'a Value> {
+pub(super) fn value_at<'a>(document: &'a Value, path: &Path) -> Option<&'a Value> {
     let mut value = document;
     for segment in path.iter() {
         value = match segment {

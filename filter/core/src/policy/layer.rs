@@ -1,12 +1,15 @@
 //! The configuration as written: every field may be absent, and an absent field never resets what
 //! the layer below says.
 //!
-//! Layers, most specific first: the policy, `defaults`, the built-in defaults.
+//! Layers, most specific first: the metadata of a route, that of its virtual host, the policy,
+//! `defaults`, the built-in defaults.
 
 use super::quantity::{Bytes, Count, Millis};
 use core::fmt;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer};
+use serde::de::{
+    Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor, value::MapAccessDeserializer,
+};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Deserialize)]
@@ -77,7 +80,9 @@ layer!(PolicyLayer {
     retries: RetriesLayer,
     downstream_keys: Vec<DownstreamLayer>,
     require_metadata: Vec<String>,
+    same_payload_window: Millis,
 } nested {
+    errors: ErrorsLayer,
     key: KeyLayer,
     fingerprint: FingerprintLayer,
     response: ResponseLayer,
@@ -108,11 +113,14 @@ layer!(ResponseLayer {
     unknown_ttl: Millis,
     max_body: Bytes,
     oversized: OversizedLayer,
+    cors_expose: bool,
 } nested {
     statuses: UniqueMap<StatusLayer>,
     headers: HeadersLayer,
     markers: MarkersLayer,
 });
+
+layer!(ErrorsLayer { content_type: String, body: String, } nested {});
 
 layer!(HeadersLayer { deny: Vec<String>, allow: Vec<String>, } nested {});
 
@@ -264,6 +272,14 @@ impl<'de> Visitor<'de> for EmptyVisitor {
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Empty, E> {
         if value { Ok(Empty) } else { Err(E::custom("expected {} or true")) }
+    }
+
+    /// A host's empty map looks like its empty list.
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Empty, A::Error> {
+        match list.next_element::<IgnoredAny>()? {
+            None => Ok(Empty),
+            Some(_) => Err(A::Error::custom("expected {} or true")),
+        }
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Empty, A::Error> {

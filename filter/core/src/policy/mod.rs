@@ -6,15 +6,20 @@
 mod error;
 mod identity;
 mod layer;
+mod metadata;
 pub mod quantity;
 mod resolve;
+mod route;
+mod struct_config;
 #[cfg(test)]
 mod tests;
 mod upstream;
 
 pub use error::ConfigError;
+pub use route::{Marks, RoutePolicies};
 
 use crate::downstream::DownstreamKey;
+use crate::error_template::ErrorTemplate;
 use crate::fingerprint::FingerprintPolicy;
 use crate::key::KeyFormat;
 use crate::scope::ScopePolicy;
@@ -33,11 +38,28 @@ pub struct Config {
     pub unmarked_routes: UnmarkedRoutes,
     /// Policies by name.
     pub policies: BTreeMap<String, Rc<Policy>>,
+    /// How answers of the filter itself are written where no policy is known.
+    pub errors: Option<Rc<ErrorTemplate>>,
+    layers: Layers,
+}
+
+/// The configuration as written, for routes that override parts of it.
+#[derive(Debug, Clone)]
+struct Layers {
+    policies: BTreeMap<String, layer::PolicyLayer>,
+    defaults: layer::PolicyLayer,
 }
 
 impl Config {
-    /// Reads and checks the configuration's JSON text.
+    /// Reads and checks the configuration: JSON text, or the wire bytes of a
+    /// `google.protobuf.Struct`.
     pub fn parse(text: &[u8]) -> Result<Self, ConfigError> {
+        // A Struct begins with a byte that is white space in JSON, so JSON is tried first.
+        if serde_json::from_slice::<serde::de::IgnoredAny>(text).is_err()
+            && let Some(value) = struct_config::decode(text)
+        {
+            return resolve::parse(value.to_string().as_bytes());
+        }
         resolve::parse(text)
     }
 
@@ -116,6 +138,19 @@ pub struct Policy {
     pub require_metadata: Vec<String>,
     /// Largest request body, in bytes.
     pub max_body: usize,
+    /// How answers of the filter itself are written, if not as problem+json.
+    pub errors: Option<Rc<ErrorTemplate>>,
+    /// How far back the same payload under another key is looked for and counted.
+    pub same_payload_window_ms: Option<u32>,
+}
+
+impl Policy {
+    /// Headers that an answer to another origin has to name for its scripts; none where it names
+    /// them already, or the policy leaves that to others.
+    pub fn exposed(&self, headers: &[(Vec<u8>, Vec<u8>)]) -> Option<Vec<u8>> {
+        let response = &self.response;
+        if response.cors_expose { crate::capture::exposed(&response.markers, headers) } else { None }
+    }
 }
 
 /// Whether a policy guards.
@@ -123,6 +158,8 @@ pub struct Policy {
 pub enum Mode {
     /// It does.
     Enforce,
+    /// It lets every request pass as it is, and counts what it would have done.
+    Observe,
     /// It does not: requests pass as if the route were unmarked.
     Off,
 }
@@ -193,6 +230,8 @@ pub struct ResponsePolicy {
     pub headers: HeaderRules,
     /// Names of the filter's own response headers.
     pub markers: Markers,
+    /// Whether answers to other origins name the markers as headers that scripts may read.
+    pub cors_expose: bool,
 }
 
 impl Default for ResponsePolicy {
@@ -206,6 +245,7 @@ impl Default for ResponsePolicy {
             classes: BTreeMap::new(),
             headers: HeaderRules::default(),
             markers: Markers::default(),
+            cors_expose: false,
         }
     }
 }

@@ -92,7 +92,7 @@ impl Visitor<'_> for CountVisitor {
 
 impl<'de> Deserialize<'de> for Count {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        d.deserialize_any(CountVisitor)
+        d.deserialize_f64(CountVisitor)
     }
 }
 

@@ -1,17 +1,20 @@
 //! From the configuration as written to policies: defaults, limits, impossible combinations.
 
-use super::error::{found, reject_nulls};
+use super::error::{found, reject_nulls, value_at};
 use super::layer::{
-    ConcurrencyLayer, Document, KeyFormatLayer, KeyLayer, MarkersLayer, ModeLayer, OversizedLayer,
-    PolicyLayer, ResponseLayer, RetriesLayer, StatusLayer, StatusWord, StoreLayer, UnmarkedLayer,
+    ConcurrencyLayer, Document, ErrorsLayer, KeyFormatLayer, KeyLayer, MarkersLayer, ModeLayer,
+    OversizedLayer, PolicyLayer, ResponseLayer, RetriesLayer, StatusLayer, StatusWord, StoreLayer,
+    UnmarkedLayer,
 };
 use super::quantity::{Bytes, Millis};
 use super::{
-    Concurrency, Config, ConfigError, HeaderRules, KeyPolicy, Markers, Mode, OnLost, Oversized, Policy,
-    ResponsePolicy, Retries, StatusRule, StoreConfig, UnmarkedRoutes, identity, upstream,
+    Concurrency, Config, ConfigError, HeaderRules, KeyPolicy, Layers, Markers, Mode, OnLost, Oversized,
+    Policy, ResponsePolicy, Retries, StatusRule, StoreConfig, UnmarkedRoutes, identity, upstream,
 };
 use crate::capture::is_token;
+use crate::error_template::{ErrorTemplate, TemplateError};
 use crate::key::KeyFormat;
+use crate::problem::PROBLEM_MEDIA_TYPE;
 use core::ops::RangeInclusive;
 use fencepost_protocol::StoreKey;
 use fencepost_protocol::claims::{CLAIM_TTL_MS, TTL_MS_MAX};
@@ -27,6 +30,10 @@ const STORE_TIMEOUT_MS_MAX: u32 = 60_000;
 pub(super) const MAX_RUN_MS_MAX: u32 = 86_400_000;
 /// Largest body that is buffered or kept: each one is held in the proxy's memory.
 const BODY_MAX: u64 = 16 << 20;
+/// How far back a payload under another key is looked for; longer would outgrow the memory.
+const WINDOW_MS: RangeInclusive<u32> = 1_000..=86_400_000;
+/// The same while observing, unless set.
+const OBSERVED_WINDOW_MS: u32 = 600_000;
 /// Longest key.
 const KEY_LENGTH_MAX: u64 = 1_024;
 /// Longest name of a policy, namespace, cluster or the like.
@@ -121,7 +128,7 @@ pub(super) fn parse(text: &[u8]) -> Result<Config, ConfigError> {
     }
     let mut reader = serde_json::Deserializer::from_slice(text);
     let document: Document = serde_path_to_error::deserialize(&mut reader)
-        .map_err(|error| ConfigError::from_serde(error, &value))?;
+        .map_err(|error| ConfigError::from_serde(error, |path| found(value_at(&value, path))))?;
 
     let top = At("");
     StoreKey::check_prefix(&document.key_prefix).map_err(|_| {
@@ -130,15 +137,25 @@ pub(super) fn parse(text: &[u8]) -> Result<Config, ConfigError> {
     if document.defaults.namespace.is_some() {
         return Err(At("defaults").error("namespace", "a namespace for all policies", "one in each policy"));
     }
+    let errors = match document.defaults.errors.body {
+        Some(_) => errors(&At("defaults.errors"), document.defaults.errors.clone())?,
+        None => None,
+    };
     let mut policies = BTreeMap::new();
-    for (name, layer) in document.policies.0 {
+    for (name, layer) in &document.policies.0 {
         let path = format!("policies.{name}");
-        At("policies").name(&name, &name)?;
-        policies.insert(name.clone(), Rc::new(policy(&At(&path), name, layer, &document.defaults)?));
+        At("policies").name(name, name)?;
+        let layers = [layer, &document.defaults];
+        policies.insert(name.clone(), Rc::new(policy(&At(&path), name.clone(), &layers)?));
     }
-    let unmarked_routes = unmarked(document.unmarked_routes, document.unmarked_policy, &policies)?;
-    let store = store(document.store)?;
-    Ok(Config { store, key_prefix: document.key_prefix, unmarked_routes, policies })
+    Ok(Config {
+        store: store(document.store)?,
+        key_prefix: document.key_prefix,
+        unmarked_routes: unmarked(document.unmarked_routes, document.unmarked_policy, &policies)?,
+        policies,
+        errors,
+        layers: Layers { policies: document.policies.0, defaults: document.defaults },
+    })
 }
 
 fn store(layer: StoreLayer) -> Result<StoreConfig, ConfigError> {
@@ -178,16 +195,14 @@ fn unmarked(
     }
 }
 
-fn policy(
-    at: &At<'_>,
-    name: String,
-    layer: PolicyLayer,
-    defaults: &PolicyLayer,
-) -> Result<Policy, ConfigError> {
+/// A policy of layers, the most specific first. An error is named below `at`, whichever layer it
+/// comes from.
+pub(super) fn policy(at: &At<'_>, name: String, layers: &[&PolicyLayer]) -> Result<Policy, ConfigError> {
     // Scope and `anonymous` are one setting: the layer that has either decides.
-    let own = if layer.scope.is_some() || layer.anonymous.is_some() { &layer } else { defaults };
-    let scope = identity::scope(at, own.scope.clone(), own.anonymous)?;
-    let layer = layer.or(defaults);
+    let own = layers.iter().find(|layer| layer.scope.is_some() || layer.anonymous.is_some());
+    let (sources, anonymous) = own.map_or((None, None), |layer| (layer.scope.clone(), layer.anonymous));
+    let scope = identity::scope(at, sources, anonymous)?;
+    let layer = layers.iter().fold(PolicyLayer::default(), |layer, below| layer.or(below));
     let namespace = layer.namespace.as_deref().ok_or_else(|| {
         at.error(
             "namespace",
@@ -198,9 +213,7 @@ fn policy(
     let mode = match layer.mode {
         None | Some(ModeLayer::Enforce) => Mode::Enforce,
         Some(ModeLayer::Off) => Mode::Off,
-        Some(ModeLayer::Observe) => {
-            return Err(ConfigError::not_available(format!("{}.mode", at.0), "\"observe\""));
-        }
+        Some(ModeLayer::Observe) => Mode::Observe,
     };
     let concurrency = match layer.concurrency {
         None | Some(ConcurrencyLayer::Wait) => Concurrency::Wait,
@@ -228,7 +241,39 @@ fn policy(
         },
         downstream_keys: upstream::downstream_keys(at, layer.downstream_keys.unwrap_or_default())?,
         require_metadata: at.names("require_metadata", layer.require_metadata)?,
+        errors: errors(&At(&format!("{}.errors", at.0)), layer.errors)?,
+        same_payload_window_ms: match (layer.same_payload_window, mode) {
+            (Some(_), _) => {
+                Some(at.millis("same_payload_window", layer.same_payload_window, 0, WINDOW_MS)?)
+            }
+            (None, Mode::Observe) => Some(OBSERVED_WINDOW_MS),
+            (None, Mode::Enforce | Mode::Off) => None,
+        },
         name,
+    })
+}
+
+fn errors(at: &At<'_>, layer: ErrorsLayer) -> Result<Option<Rc<ErrorTemplate>>, ConfigError> {
+    let (content_type, body) = match (layer.content_type, layer.body) {
+        (None, None) => return Ok(None),
+        (Some(_), None) => return Err(at.error("body", "nothing", "a body for this content type")),
+        (content_type, Some(body)) => (content_type, body),
+    };
+    let template = match content_type {
+        None => ErrorTemplate::parse(PROBLEM_MEDIA_TYPE, &body),
+        Some(content_type) => ErrorTemplate::parse(&content_type, &body),
+    };
+    template.map(|template| Some(Rc::new(template))).map_err(|error| match error {
+        TemplateError::ContentType(found) => {
+            at.error("content_type", found, "a media type, such as text/plain")
+        }
+        TemplateError::Placeholder(found) => {
+            at.error("body", found, format!("{} or no placeholder", ErrorTemplate::PLACEHOLDERS.join(", ")))
+        }
+        TemplateError::NotJson => {
+            at.error("body", "no JSON", "JSON, as the content type says, with placeholders inside strings")
+        }
+        TemplateError::TooLong(len) => at.error("body", format!("{len} bytes"), "at most 16384 bytes"),
     })
 }
 
@@ -286,6 +331,7 @@ fn response(at: &At<'_>, layer: ResponseLayer) -> Result<ResponsePolicy, ConfigE
             deny: patterns(at, "headers.deny", layer.headers.deny.unwrap_or_default())?,
             allow: layer.headers.allow.map(|names| patterns(at, "headers.allow", names)).transpose()?,
         },
+        cors_expose: layer.cors_expose.unwrap_or(false),
         markers: markers(&At(&format!("{}.markers", at.0)), layer.markers)?,
         ..ResponsePolicy::default()
     };

@@ -256,7 +256,6 @@ fn secrets_are_refused_and_not_repeated() {
 #[test]
 fn what_is_not_built_is_refused_and_never_ignored() {
     for (path, value) in [
-        ("policies/payments/mode", json!("observe")),
         ("policies/payments/fail_open", json!({"owner": "me"})),
         ("policies/payments/grant", json!({})),
         ("policies/payments/response/template", json!("x")),

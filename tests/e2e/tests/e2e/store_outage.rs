@@ -128,7 +128,7 @@ async fn a_route_that_names_no_known_policy_is_500_before_the_upstream() {
         .store(Store::Sqlite)
         .envoy(|mut setup| {
             setup.routes.insert(0, Route::guarded("/typo", "pya"));
-            setup.routes.insert(0, Route::guarded("/field", "pay").metadata("mode", "off"));
+            setup.routes.insert(0, Route::guarded("/field", "pay").metadata("mode", "of"));
             setup.routes.insert(0, Route::to("/null").metadata("policy", serde_json::Value::Null));
             setup
         })
