@@ -418,3 +418,20 @@ async fn grpc_and_upgrades_are_refused_where_a_key_is_required() {
     assert_ne!(stack.send(&upgrade).await.unwrap().status, 201);
     assert_eq!(stack.upstream().executions(), 0);
 }
+
+#[tokio::test]
+async fn a_configuration_may_be_a_struct_in_the_bootstrap() {
+    let stack = stack(json!({"response": {"statuses": {"418": "release"}}})).envoy(|setup| {
+        setup.change(|bootstrap| {
+            let filters = fencepost_rig::envoy::connection_manager(bootstrap).unwrap();
+            let filters = filters["http_filters"].as_array_mut().unwrap();
+            let ours = filters.iter_mut().find(|filter| filter["name"] == "envoy.filters.http.wasm").unwrap();
+            let config = ours.pointer_mut("/typed_config/config/configuration").unwrap();
+            let value: serde_json::Value = serde_json::from_str(config["value"].as_str().unwrap()).unwrap();
+            *config = json!({"@type": "type.googleapis.com/google.protobuf.Struct", "value": value});
+        })
+    });
+    let stack = stack.start().await.unwrap();
+    stack.send(&pay("k1")).await.unwrap();
+    assert!(stack.send(&pay("k1")).await.unwrap().is_replay());
+}
