@@ -8,7 +8,7 @@ use crate::downstream::downstream_key;
 use crate::exchange::{Claimant, LocalReply, Outcome, Pair};
 use crate::facts::{Facts, Property};
 use crate::key::{ClientKey, parse_key};
-use crate::policy::{Config, Marks, Mode, Policy, RoutePolicies, UnmarkedRoutes};
+use crate::policy::{Config, ConfigError, Marks, Mode, Policy, RoutePolicies, UnmarkedRoutes, route_fields};
 use crate::problem::{Problem, ProblemKind};
 use crate::scope::{Scope, resolve_scope, scope_digest};
 use crate::store_key::{derive_observed_key, derive_store_key};
@@ -52,7 +52,16 @@ pub struct Refusal {
     /// Under which policy, if that is known.
     pub policy: Option<Rc<Policy>>,
     /// For the operator's log.
-    pub warning: Option<String>,
+    pub warning: Option<Warning>,
+}
+
+/// A mistake in the configuration of a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Warning {
+    /// Seen for the first time.
+    New(String),
+    /// Found on every request, so not every one is worth a line.
+    Repeated(String),
 }
 
 impl Refusal {
@@ -146,7 +155,7 @@ fn find_policy(
         return match routes.resolve(config, marks) {
             Ok(policy) => Ok(Some((policy, Marked::Route))),
             Err((error, is_new)) => Err(Refusal {
-                warning: is_new.then(|| format!("requests of a route are refused: {error}")),
+                warning: is_new.then(|| Warning::New(refused(&error))),
                 ..unreadable("the metadata of this route is wrong: the proxy's log says where").into()
             }),
         };
@@ -163,17 +172,29 @@ fn find_policy(
 }
 
 fn marks_of(facts: &dyn Facts, whose: &str) -> Result<Option<Vec<u8>>, Refusal> {
-    match facts.property(&["xds", whose, "filter_metadata", METADATA_NAMESPACE]) {
+    let path = ["xds", whose, "filter_metadata", METADATA_NAMESPACE];
+    match facts.property(&path) {
         Property::Absent => Ok(None),
         Property::Bytes(bytes) => Ok(Some(bytes)),
-        Property::Unreadable => Err(Refusal {
-            warning: Some(format!(
-                "requests of a route are refused: {whose}.filter_metadata.fencepost: found something \
-                 that the proxy can't hand over, expected an object without any null"
-            )),
-            ..unreadable("the metadata of this route can't be read: it may have a null in it").into()
-        }),
+        Property::Unreadable => {
+            // The host can't hand over an object with a null inside: it is looked for, so that the
+            // operator need not.
+            let is_null =
+                |field: &&str| facts.property(&[&path[..], &[*field]].concat()) == Property::Unreadable;
+            let field = route_fields().find(is_null).map_or(String::new(), |field| format!(".{field}"));
+            let at = format!("{whose}.filter_metadata.{METADATA_NAMESPACE}{field}");
+            let expected = "a value, or no such field, here and below";
+            let error = ConfigError::new(at, "null, or what the proxy can't hand over", expected);
+            Err(Refusal {
+                warning: Some(Warning::Repeated(refused(&error))),
+                ..unreadable("the metadata of this route can't be read: the proxy's log says where").into()
+            })
+        }
     }
+}
+
+fn refused(error: &ConfigError) -> String {
+    format!("requests of a route are refused: {error}")
 }
 
 fn unreadable(detail: &str) -> Problem {

@@ -11,7 +11,7 @@
 use fencepost_filter_core::exchange::detached::UpstreamReply;
 use fencepost_filter_core::exchange::evidence::Evidence;
 use fencepost_filter_core::exchange::store_reply::CallReply;
-use fencepost_filter_core::exchange::{Call, Claimant, Effect, Exchange, Input, ResponseHead, World, limits};
+use fencepost_filter_core::exchange::{Call, Claimant, Effect, Exchange, HeldBody, Input, ResponseHead, World, limits};
 use fencepost_filter_core::policy::{Config, Policy};
 use fencepost_protocol::claims::*;
 use fencepost_protocol::{ClaimToken, Fence, ScopeDigest, StoreId, StoreKey, frame, paths};
@@ -160,7 +160,7 @@ impl Watched {
             Move::Gone => Input::StreamGone(evidence("downstream_remote_disconnect")),
             Move::Later | Move::MuchLater => {
                 self.now += if one == Move::Later { 400 } else { 40_000 };
-                Input::Tick { body_seen_while_held: true }
+                Input::Tick { body: HeldBody::Coming }
             }
             Move::UpstreamAnswered => {
                 let headers = vec![(b"x-fencepost-ending".to_vec(), b"via_upstream|-|1|9".to_vec())];

@@ -53,6 +53,11 @@ pub fn evidence() -> Evidence {
     }
 }
 
+/// What the host has got of the effective stream's request so far: head and body.
+pub fn request_size() -> Option<u64> {
+    integer(&["request", "total_size"])
+}
+
 /// Numbers come as eight bytes, little-endian.
 fn integer(path: &[&str]) -> Option<u64> {
     let bytes = abi::property(path).ok()?;

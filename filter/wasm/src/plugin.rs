@@ -8,6 +8,7 @@ use crate::metrics::Counters;
 use fencepost_filter_core::exchange::detached::UpstreamCall;
 use fencepost_filter_core::exchange::payloads::{Note, RecentPayloads};
 use fencepost_filter_core::exchange::{Call, Cluster, Effect, Exchange, Input, World};
+use fencepost_filter_core::guard::Warning;
 use fencepost_filter_core::policy::{Config, RoutePolicies};
 use fencepost_protocol::StoreId;
 use std::cell::RefCell;
@@ -23,8 +24,8 @@ const BACKGROUND_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// 1 GiB, and a body stands in it several times while it is handed over.
 const KEPT_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// Least time between two log lines about the configuration: each request may have cause for one.
-const WARN_EVERY_MS: u64 = 1_000;
+/// Least time between two log lines about mistakes that are found anew on every request.
+const WARN_EVERY_MS: u64 = 10_000;
 
 /// Identity of an exchange in its plugin's table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -35,6 +36,8 @@ pub struct Slot {
     pub exchange: Exchange,
     /// Context of the stream, while there is one.
     pub stream: Option<u32>,
+    /// What the host had got of the request when only its head was there, if it says so.
+    pub head_size: Option<u64>,
 }
 
 /// Work for the root's next callback.
@@ -98,12 +101,17 @@ impl Plugin {
         self.last_now_ms
     }
 
-    /// Writes a log line about the configuration, unless one was written just now.
-    pub fn warn(&mut self, text: &str) {
-        let now_ms = self.now_ms();
-        if self.warned_at.is_none_or(|at| at.saturating_add(WARN_EVERY_MS) <= now_ms) {
-            self.warned_at = Some(now_ms);
-            abi::log(abi::Level::Error, text);
+    /// Tells the operator of a mistake, and not too often of the same one.
+    pub fn warn(&mut self, warning: &Warning) {
+        match warning {
+            Warning::New(text) => abi::log(abi::Level::Error, text),
+            Warning::Repeated(text) => {
+                let now_ms = self.now_ms();
+                if self.warned_at.is_none_or(|at| at.saturating_add(WARN_EVERY_MS) <= now_ms) {
+                    self.warned_at = Some(now_ms);
+                    abi::log(abi::Level::Error, text);
+                }
+            }
         }
     }
 
@@ -114,10 +122,10 @@ impl Plugin {
     }
 
     /// Takes in a new exchange.
-    pub fn admit(&mut self, exchange: Exchange, stream: u32) -> ExchangeId {
+    pub fn admit(&mut self, exchange: Exchange, stream: u32, head_size: Option<u64>) -> ExchangeId {
         self.next_id = self.next_id.wrapping_add(1);
         let id = ExchangeId(self.next_id);
-        self.slots.insert(id, Slot { exchange, stream: Some(stream) });
+        self.slots.insert(id, Slot { exchange, stream: Some(stream), head_size });
         id
     }
 

@@ -5,12 +5,13 @@
 
 use crate::abi::{self, Buffer, Level, Map};
 use crate::effects::{self, Origin};
+use crate::facts;
 use crate::metrics::Counters;
 use crate::plugin::{ExchangeId, Job, Owner, PendingCall, Plugin, Shared};
 use fencepost_filter_core::exchange::detached::{UpstreamCall, UpstreamReply};
 use fencepost_filter_core::exchange::renewal;
 use fencepost_filter_core::exchange::store_reply::CallReply;
-use fencepost_filter_core::exchange::{Cluster, Input, Pair};
+use fencepost_filter_core::exchange::{Cluster, HeldBody, Input, Pair};
 use fencepost_filter_core::policy::{Config, RoutePolicies};
 use fencepost_protocol::claims::RENEW_MAX;
 use fencepost_protocol::{FRAME_MEDIA_TYPE, PROTOCOL_HEADER, PROTOCOL_VERSION};
@@ -128,18 +129,39 @@ impl Root {
     }
 
     /// Steps an exchange and carries its effects out on its stream, if there is one.
-    fn step(&mut self, id: ExchangeId, input: Input) {
-        let (effects, stream) = match self.shared.try_borrow_mut() {
-            Ok(mut plugin) => (plugin.step(id, input), plugin.slots.get(&id).and_then(|slot| slot.stream)),
+    fn step(&mut self, id: ExchangeId, mut input: Input) {
+        let stream = match self.shared.try_borrow() {
+            Ok(plugin) => plugin.slots.get(&id).and_then(|slot| slot.stream),
             Err(_) => return,
         };
         if let Some(stream) = stream {
             let _ = abi::set_effective_context(stream);
         }
+        if let Input::Tick { body } = &mut input {
+            *body = self.held_body(id);
+        }
+        let effects = match self.shared.try_borrow_mut() {
+            Ok(mut plugin) => plugin.step(id, input),
+            Err(_) => return,
+        };
         effects::apply(&self.shared, id, effects, Origin::Root);
         let _ = abi::set_effective_context(self.id);
         if let Ok(mut plugin) = self.shared.try_borrow_mut() {
             plugin.drop_if_over(id);
+        }
+    }
+
+    /// Where the body of the effective stream's request is, while its headers are held.
+    fn held_body(&self, id: ExchangeId) -> HeldBody {
+        let Ok(plugin) = self.shared.try_borrow() else { return HeldBody::Coming };
+        if plugin.body_seen_while_held {
+            return HeldBody::Coming;
+        }
+        let head_size = plugin.slots.get(&id).and_then(|slot| slot.head_size);
+        match (head_size, facts::request_size()) {
+            (Some(head), Some(now)) if now > head => HeldBody::Withheld,
+            (Some(_), Some(_)) => HeldBody::Coming,
+            _ => HeldBody::Unsaid,
         }
     }
 
@@ -247,13 +269,12 @@ impl RootContext for Root {
         let ending = self.ending;
         let Ok(mut plugin) = self.shared.try_borrow_mut() else { return };
         let now_ms = plugin.now_ms();
-        let body_seen_while_held = plugin.body_seen_while_held;
         let due: Vec<ExchangeId> = {
             let due = plugin.slots.iter().filter(|(_, slot)| slot.exchange.is_due(now_ms));
             due.map(|(id, _)| *id).collect()
         };
         for id in due {
-            plugin.post(Job::Step(id, Input::Tick { body_seen_while_held }));
+            plugin.post(Job::Step(id, Input::Tick { body: HeldBody::Coming }));
         }
         let is_empty = plugin.slots.is_empty();
         drop(plugin);

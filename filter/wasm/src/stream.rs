@@ -2,7 +2,7 @@
 
 use crate::abi::{self, Buffer, Map};
 use crate::effects::{self, Origin};
-use crate::facts::{HostFacts, evidence};
+use crate::facts::{self, HostFacts, evidence};
 use crate::plugin::{ExchangeId, Shared};
 use fencepost_filter_core::capture::EXPOSE_HEADERS;
 use fencepost_filter_core::exchange::evidence::Evidence;
@@ -114,9 +114,10 @@ impl Stream {
             let _ = abi::set_header(Map::Request, name, value.as_bytes());
         }
         let (policy, claimant) = request.into_claimant(token);
+        let head_size = facts::request_size();
         let admitted = self.shared.try_borrow_mut().map(|mut plugin| {
             let now_ms = plugin.now_ms();
-            plugin.admit(Exchange::new(policy, claimant, now_ms), self.id)
+            plugin.admit(Exchange::new(policy, claimant, now_ms), self.id, head_size)
         });
         let Ok(id) = admitted else {
             return self.refuse(Problem::new(ProblemKind::PolicyUnreadable, "the filter is busy").into());

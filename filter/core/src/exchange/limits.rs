@@ -24,9 +24,12 @@ pub const RUN_GRACE_MS: u64 = 10_000;
 /// How long a call's reply may be overdue beyond the timeout that the host was given.
 pub const CALL_GRACE_MS: u64 = 2_000;
 
-/// How long headers are held for a body in a VM that never saw a body while holding headers:
-/// with the host option off none ever comes.
-pub const HELD_BODY_MS_MAX: u64 = 5_000;
+/// How long headers are held for a body that the host has got and does not hand over: it would
+/// hand over each piece at once.
+pub const WITHHELD_BODY_MS_MAX: u64 = 1_000;
+
+/// The same where the host does not say what it has got: a slow client looks alike.
+pub const UNSEEN_BODY_MS_MAX: u64 = 5_000;
 
 /// `Retry-After` of answers to a store outage: the service's own reconnects are as far apart.
 pub const RETRY_AFTER_OUTAGE_MS: u64 = 2_000;

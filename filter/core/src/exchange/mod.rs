@@ -99,9 +99,21 @@ pub enum Input {
     RenewFailed,
     /// Time has passed.
     Tick {
-        /// Whether this VM has ever seen a body while it held headers.
-        body_seen_while_held: bool,
+        /// Where the body is of a request whose headers are held.
+        body: HeldBody,
     },
+}
+
+/// Where the body is of a request whose headers are held. With the host option off the host keeps
+/// it to itself for as long as the headers are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeldBody {
+    /// It has not come, or is handed over as it comes: the client takes its time.
+    Coming,
+    /// The host has got some of it, and this VM has never been given any.
+    Withheld,
+    /// The host does not say what it has got, and this VM has never been given any.
+    Unsaid,
 }
 
 /// Start of a response.
@@ -394,7 +406,7 @@ impl Exchange {
     /// Whether [`Input::Tick`] would do something now; cheap, and true a little too often.
     pub fn is_due(&self, now_ms: u64) -> bool {
         match &self.state {
-            State::Receiving { since, .. } => since.saturating_add(limits::HELD_BODY_MS_MAX) <= now_ms,
+            State::Receiving { since, .. } => since.saturating_add(limits::WITHHELD_BODY_MS_MAX) <= now_ms,
             State::Claiming { due_at, .. } | State::Detached { due_at, .. } => *due_at <= now_ms,
             State::Waiting { ask_at, .. } => *ask_at <= now_ms,
             State::Running { forwarded_at, told_unknown, .. } => {
@@ -508,7 +520,7 @@ impl Exchange {
             Input::UpstreamReply(reply) => self.on_upstream_reply(reply, world, &mut effects),
             Input::Renewed(result) => self.on_renewed(result, world.now_ms),
             Input::RenewFailed => self.on_renew_failed(),
-            Input::Tick { body_seen_while_held } => self.on_tick(body_seen_while_held, world, &mut effects),
+            Input::Tick { body } => self.on_tick(body, world, &mut effects),
         }
         effects
     }
@@ -587,11 +599,16 @@ impl Exchange {
         }
     }
 
-    fn on_tick(&mut self, body_seen_while_held: bool, world: &mut World<'_>, effects: &mut Vec<Effect>) {
+    fn on_tick(&mut self, body: HeldBody, world: &mut World<'_>, effects: &mut Vec<Effect>) {
         let now = world.now_ms;
         match &mut self.state {
             State::Receiving { since, .. } => {
-                if !body_seen_while_held && since.saturating_add(limits::HELD_BODY_MS_MAX) <= now {
+                let patience_ms = match body {
+                    HeldBody::Coming => return,
+                    HeldBody::Withheld => limits::WITHHELD_BODY_MS_MAX,
+                    HeldBody::Unsaid => limits::UNSEEN_BODY_MS_MAX,
+                };
+                if since.saturating_add(patience_ms) <= now {
                     effects.push(Effect::Warn(
                         "no request body came while its headers were held: set \
                          allow_on_headers_stop_iteration: true in the filter's PluginConfig"

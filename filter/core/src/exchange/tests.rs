@@ -105,7 +105,7 @@ impl Rig {
 
     fn tick(&mut self, after_ms: u64) -> Vec<Effect> {
         self.now += after_ms;
-        self.step(Input::Tick { body_seen_while_held: true })
+        self.step(Input::Tick { body: HeldBody::Coming })
     }
 
     fn results(&self) -> Vec<Outcome> {
@@ -427,10 +427,16 @@ fn a_body_in_pieces_has_the_fingerprint_of_the_whole() {
 #[test]
 fn headers_that_are_held_for_a_body_that_never_comes_are_refused() {
     let mut rig = Rig::new("");
-    rig.now += limits::HELD_BODY_MS_MAX;
-    rig.step(Input::Tick { body_seen_while_held: true });
-    assert!(rig.replies().is_empty(), "a slow client in a VM that can hold headers");
-    rig.step(Input::Tick { body_seen_while_held: false });
+    rig.now += limits::UNSEEN_BODY_MS_MAX;
+    rig.step(Input::Tick { body: HeldBody::Coming });
+    assert!(rig.replies().is_empty(), "a slow client");
+    rig.step(Input::Tick { body: HeldBody::Unsaid });
+    assert_eq!((rig.replies()[0].status, code(rig.replies()[0])), (503, "host_option".into()));
+    let mut rig = Rig::new("");
+    rig.now += limits::WITHHELD_BODY_MS_MAX;
+    rig.step(Input::Tick { body: HeldBody::Unsaid });
+    assert!(rig.replies().is_empty());
+    rig.step(Input::Tick { body: HeldBody::Withheld });
     assert_eq!((rig.replies()[0].status, code(rig.replies()[0])), (503, "host_option".into()));
 }
 

@@ -181,13 +181,17 @@ fn metadata_that_is_wrong_or_unreadable_stops_the_request_and_is_told_to_the_ope
         let case = Case { route, ..case() };
         let Verdict::Refuse(refusal) = case.judge() else { panic!("{:?}", case.route) };
         assert_eq!(refusal.problem.kind, ProblemKind::PolicyUnreadable);
-        let warning = refusal.warning.unwrap();
+        let Some(Warning::New(warning)) = refusal.warning else { panic!("{:?}", refusal.warning) };
         assert!(warning.contains("filter_metadata.fencepost"), "{warning}");
     }
     struct Nulls;
     impl Facts for Nulls {
-        fn property(&self, _: &[&str]) -> Property {
-            Property::Unreadable
+        fn property(&self, path: &[&str]) -> Property {
+            match path {
+                ["xds", "route_metadata", "filter_metadata", "fencepost"] => Property::Unreadable,
+                ["xds", "route_metadata", "filter_metadata", "fencepost", "response"] => Property::Unreadable,
+                _ => Property::Absent,
+            }
         }
         fn header(&self, _: &str) -> Vec<Vec<u8>> {
             Vec::new()
@@ -195,7 +199,10 @@ fn metadata_that_is_wrong_or_unreadable_stops_the_request_and_is_told_to_the_ope
     }
     let config = Config::parse(case().config.to_string().as_bytes()).unwrap();
     let verdict = judge(&config, &mut RoutePolicies::default(), &Nulls, &|| None);
-    assert!(matches!(verdict, Verdict::Refuse(refusal) if refusal.warning.is_some()));
+    let Verdict::Refuse(refusal) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(refusal.problem.kind, ProblemKind::PolicyUnreadable);
+    let Some(Warning::Repeated(warning)) = refusal.warning else { panic!("{:?}", refusal.warning) };
+    assert!(warning.contains("route_metadata.filter_metadata.fencepost.response: found null"), "{warning}");
 }
 
 #[test]

@@ -55,6 +55,9 @@ macro_rules! layer {
         }
 
         impl $name {
+            #[allow(dead_code)] // Only the outermost layer is asked.
+            pub const FIELDS: &[&str] = &[$(stringify!($field),)* $(stringify!($inner),)*];
+
             pub fn or(self, below: &Self) -> Self {
                 Self {
                     $($field: self.$field.or_else(|| below.$field.clone()),)*

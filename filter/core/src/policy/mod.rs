@@ -16,7 +16,7 @@ mod tests;
 mod upstream;
 
 pub use error::ConfigError;
-pub use route::{Marks, RoutePolicies};
+pub use route::{Marks, RoutePolicies, route_fields};
 
 use crate::downstream::DownstreamKey;
 use crate::error_template::ErrorTemplate;

@@ -5,6 +5,7 @@
 //! request, and a log line when it is first seen.
 
 use super::error::found;
+use super::layer::PolicyLayer;
 use super::metadata::{Marking, marking};
 use super::resolve::{At, policy};
 use super::{Config, ConfigError, Policy};
@@ -17,6 +18,11 @@ const REMEMBERED_MAX: usize = 1_024;
 
 /// Path of our metadata in errors.
 const BASE: &str = "filter_metadata.fencepost";
+
+/// Fields that a route's metadata may have.
+pub fn route_fields() -> impl Iterator<Item = &'static str> {
+    core::iter::once("policy").chain(PolicyLayer::FIELDS.iter().copied())
+}
 
 /// The metadata of a request's route and virtual host, in the host's encoding.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
