@@ -6,6 +6,7 @@ mod endings;
 mod guarded;
 mod loopback_chain;
 mod mesh;
+mod policies;
 mod rig;
 mod rig_service;
 mod store_outage;
