@@ -178,3 +178,23 @@ async fn an_outage_longer_than_the_lease_loses_no_claim_whose_proxy_lives() {
         assert_eq!(stack.upstream().executions(), 1);
     }
 }
+
+#[tokio::test]
+async fn a_slow_client_is_no_false_alarm() {
+    let stack = start(json!({})).await;
+    let body = r#"{"amount":1}"#;
+    let token = fencepost_rig::token::for_user("alice");
+    let mut client = fencepost_rig::raw::RawConnection::open(stack.proxy()).await.unwrap();
+    let head = format!(
+        "POST /pay HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {token}\r\nidempotency-key: k1\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    client.send(head).await.unwrap();
+    // Longer than any patience with a body that the host withholds; nothing else to wait for.
+    tokio::time::sleep(std::time::Duration::from_secs(7)).await;
+    client.send(body).await.unwrap();
+    let answer = String::from_utf8_lossy(&client.read_to_end().await.unwrap()).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    assert_eq!(stack.upstream().executions(), 1);
+}
