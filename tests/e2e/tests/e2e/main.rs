@@ -9,5 +9,6 @@ mod mesh;
 mod policies;
 mod rig;
 mod rig_service;
+mod settings;
 mod store_outage;
 mod support;
