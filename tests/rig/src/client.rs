@@ -14,6 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -129,9 +130,26 @@ impl Call {
         call.map_err(|_| anyhow!("no answer within {:?}", self.within))?
     }
 
+    /// Sends it over a connection that is there, such as one with TLS, and reads the whole answer.
+    pub async fn send_over<S>(&self, stream: S, to: SocketAddr) -> Result<Answer>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let call = async { self.converse(stream, to).await?.whole().await };
+        let bounded = tokio::time::timeout(self.within, call).await;
+        bounded.map_err(|_| anyhow!("no answer within {:?}", self.within))?
+    }
+
     async fn connect(&self, to: SocketAddr) -> Result<OpenAnswer> {
         let stream = TcpStream::connect(to).await.context("connect")?;
         stream.set_nodelay(true)?;
+        self.converse(stream, to).await
+    }
+
+    async fn converse<S>(&self, stream: S, to: SocketAddr) -> Result<OpenAnswer>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let io = TokioIo::new(stream);
         let request = self.request(to)?;
         let (response, connection) = if self.http2 {

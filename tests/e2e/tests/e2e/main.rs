@@ -9,6 +9,8 @@ mod mesh;
 mod policies;
 mod rig;
 mod rig_service;
+mod scopes;
 mod settings;
 mod store_outage;
 mod support;
+mod tls;
