@@ -9,7 +9,8 @@ use crate::store::memory::Memory;
 use crate::store::postgres::{self, Postgres};
 use crate::store::sqlite::Sqlite;
 use crate::store::{Clock, OpenError, Store, StoreKind, StoreUrl};
-use crate::{heartbeat, sweep};
+use crate::waiters::Waiters;
+use crate::{heartbeat, sweep, waiters};
 use clap::{Args, Parser, Subcommand};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::io::Write;
@@ -60,7 +61,7 @@ struct Serve {
     #[arg(long, env = "FENCEPOST_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
 
-    /// This is the only instance: allows a SQLite store with a listener beyond loopback.
+    /// This is the only instance: allows a SQLite or memory store with a listener beyond loopback.
     #[arg(long, env = "FENCEPOST_SINGLE_INSTANCE")]
     single_instance: bool,
 
@@ -77,6 +78,19 @@ struct Serve {
     #[arg(long, env = "FENCEPOST_FINISH_CONNECTIONS", default_value_t = 3, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     finish_connections: u16,
+
+    /// Where to listen to other instances, if the store's address leads through a transaction-mode
+    /// pooler: an address past it.
+    #[arg(long, env = "FENCEPOST_LISTEN_STORE", value_name = "URL")]
+    listen_store: Option<StoreUrl>,
+
+    /// Most claims that wait for one key.
+    #[arg(long, env = "FENCEPOST_WAITERS_PER_KEY", default_value_t = waiters::PER_KEY_MAX, value_name = "N")]
+    waiters_per_key: usize,
+
+    /// Most claims that wait in this process.
+    #[arg(long, env = "FENCEPOST_WAITERS_MAX", default_value_t = waiters::TOTAL_MAX, value_name = "N")]
+    waiters_max: usize,
 
     /// How often to sweep, in seconds.
     #[arg(long, env = "FENCEPOST_SWEEP_INTERVAL", default_value = "5", value_name = "SECONDS",
@@ -135,13 +149,24 @@ pub enum StartError {
          address on loopback such as 127.0.0.1:7070"
     )]
     OpenListener(SocketAddr),
-    /// SQLite reachable from other machines.
+    /// A store of this process alone, reachable from other machines.
     #[error(
-        "--listen {0} is reachable from other machines and --store is a SQLite file, which belongs to one service \
+        "--listen {listen} is reachable from other machines and --store is {store}, which belongs to one service \
          process; expected PostgreSQL, an address on loopback, or --single-instance to say that there is no other \
          instance"
     )]
-    SharedSqlite(SocketAddr),
+    SharedStore {
+        /// Address.
+        listen: SocketAddr,
+        /// Which store.
+        store: &'static str,
+    },
+    /// A listening address that can't be one.
+    #[error(
+        "--listen-store {0}: found an address that other instances can't be heard at; expected \
+         postgres://USER@HOST/DATABASE, and --store on PostgreSQL as well"
+    )]
+    ListenStore(StoreUrl),
     /// The address can't be bound.
     #[error("--listen {addr}: {error}; expected a free address of this machine")]
     Bind {
@@ -210,8 +235,18 @@ impl Serve {
         if everywhere && self.token_file.is_none() {
             return Err(StartError::OpenListener(self.listen));
         }
-        if everywhere && self.store.store.kind() == StoreKind::Sqlite && !self.single_instance {
-            return Err(StartError::SharedSqlite(self.listen));
+        let alone = match self.store.store.kind() {
+            StoreKind::Memory => Some("memory"),
+            StoreKind::Sqlite => Some("a SQLite file"),
+            StoreKind::Postgres => None,
+        };
+        if let Some(store) = alone.filter(|_| everywhere && !self.single_instance) {
+            return Err(StartError::SharedStore { listen: self.listen, store });
+        }
+        if let Some(url) = &self.listen_store
+            && (alone.is_some() || url.kind() != StoreKind::Postgres)
+        {
+            return Err(StartError::ListenStore(url.clone()));
         }
         Ok(tokens)
     }
@@ -227,9 +262,11 @@ impl Serve {
         let pg = postgres::Options {
             claim_connections: self.claim_connections.into(),
             finish_connections: self.finish_connections.into(),
+            listen_url: self.listen_store.as_ref().and_then(StoreUrl::postgres).map(str::to_owned),
             ..self.store.pg()
         };
-        let service = Service::new(self.store.open(!self.no_migrate, pg).await?);
+        let waiters = Waiters::new(self.waiters_per_key, self.waiters_max);
+        let service = Service::with_waiters(self.store.open(!self.no_migrate, pg).await?, waiters);
         let api = Api::new(service.clone(), tokens, Some(metrics.clone()));
         let options = ServerOptions { drain_timeout: self.drain_timeout };
         let server = Server::bind(self.listen, api, options)

@@ -6,8 +6,9 @@
 
 use crate::calm::Calm;
 use crate::entry::{Claim, ClaimOutcome, Complete, Micros, Release};
-use crate::store::{Store, StoreError};
+use crate::store::{Hearing, Mark, Store, StoreError, Woken};
 use crate::waiters::{Ticket, Waiters};
+use fencepost_protocol::StoreKey;
 use fencepost_protocol::claims::{
     CompleteReply, ReleaseCause, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
 };
@@ -16,8 +17,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// How often a parked caller asks the store without being woken, for what other instances freed.
+/// How often one of the callers that wait for a key looks for what other instances freed, where
+/// nobody tells.
 const POLL: Duration = Duration::from_millis(250);
+
+/// The same where other instances tell: it finds what a lost notice would have told.
+const POLL_NOTIFIED: Duration = Duration::from_secs(1);
 
 /// A claim's outcome and how long its call was parked before the statement that decided it.
 pub type ClaimAnswer = Result<(ClaimOutcome, u32), StoreError>;
@@ -38,12 +43,17 @@ impl Service {
 
     /// With other bounds on waiting.
     pub fn with_waiters(store: Arc<dyn Store>, waiters: Waiters) -> Arc<Self> {
-        Arc::new(Self {
-            store,
-            waiters: Arc::new(waiters),
-            calm: Calm::default(),
-            draining: AtomicBool::new(false),
-        })
+        let waiters = Arc::new(waiters);
+        let told = Arc::downgrade(&waiters);
+        store.listen(Box::new(move |woken| {
+            if let Some(waiters) = told.upgrade() {
+                match woken {
+                    Woken::Key(key) => waiters.wake(key),
+                    Woken::All => waiters.wake_all(),
+                }
+            }
+        }));
+        Arc::new(Self { store, waiters, calm: Calm::default(), draining: AtomicBool::new(false) })
     }
 
     /// The store.
@@ -77,18 +87,19 @@ impl Service {
         let (answer, result) = oneshot::channel();
         let service = self.clone();
         tokio::spawn(async move { service.claim_for(Arc::new(claim), wait, answer).await });
-        result.await.unwrap_or_else(|_| Err(task_gone()))
+        result.await.map_or_else(|_| Err(task_gone()), Given::take)
     }
 
     async fn claim_for(
         self: Arc<Self>,
         claim: Arc<Claim>,
         wait: Duration,
-        mut caller: oneshot::Sender<ClaimAnswer>,
+        mut caller: oneshot::Sender<Given>,
     ) {
         let arrived = Instant::now();
         let deadline = arrived + wait;
         let mut ticket: Option<Ticket> = None;
+        let mut why = Why::First;
         let result = loop {
             let epoch = self.waiters.epoch(&claim.key);
             let parked = if ticket.is_some() { arrived.elapsed() } else { Duration::ZERO };
@@ -98,30 +109,81 @@ impl Service {
                 Ok(ClaimOutcome::InProgress { lease_left_ms }) => lease_left_ms,
                 other => break other.map(|outcome| (outcome, millis(parked))),
             };
-            let left = deadline.saturating_duration_since(Instant::now());
-            if ticket.is_none() && !left.is_zero() && !self.draining() {
+            let looked = Instant::now();
+            if ticket.is_none() && looked < deadline && !self.draining() {
                 ticket = self.waiters.park(&claim.key);
             }
-            let Some(ticket) = ticket.as_ref().filter(|_| !left.is_zero() && !self.draining()) else {
+            let Some(ticket) = ticket.as_ref().filter(|_| looked < deadline && !self.draining()) else {
                 break Ok((ClaimOutcome::InProgress { lease_left_ms }, millis(parked)));
             };
             // Never at once again: a lease that is just ending would make a loop of statements.
             let lease_left = Duration::from_millis(lease_left_ms.max(1));
-            let pause = left.min(lease_left).min(jittered(POLL));
-            tokio::select! {
-                () = ticket.changed_since(epoch) => {}
-                () = tokio::time::sleep(pause) => {}
+            ticket.looked(looked + lease_left.min(self.poll()));
+            why = tokio::select! {
+                why = self.wait_for(ticket, &claim.key, epoch, why, deadline) => why,
                 () = caller.closed() => return,
+            };
+            if why == Why::Deadline {
+                let gone = u64::from(millis(looked.elapsed()));
+                let lease_left_ms = lease_left_ms.saturating_sub(gone);
+                break Ok((ClaimOutcome::InProgress { lease_left_ms }, millis(arrived.elapsed())));
             }
         };
         drop(ticket);
-        if let Ok((ClaimOutcome::Unknown { .. }, _)) = &result {
-            // It may have become unknown right now, by this claim: others need not wait for it.
+        if why.may_be_news_to_others() && !matches!(result, Ok((ClaimOutcome::Claimed { .. }, _))) {
+            // Who waits for this key need not wait for its own turn to learn the same.
             self.waiters.wake(&claim.key);
         }
-        if let Err(Ok((ClaimOutcome::Claimed { lease_until, .. }, _))) = caller.send(result) {
-            self.give_back(&claim, lease_until).await;
+        // Whatever is not taken gives itself back: that the caller still listens now does not mean
+        // that it will look.
+        drop(caller.send(Given { answer: Some(result), service: self.clone(), claim }));
+    }
+
+    /// Waits until there is a reason to ask again, or the time is over. The claim is marked first,
+    /// so that other instances tell of its end; the epoch was noted before it was found live.
+    async fn wait_for(
+        &self,
+        ticket: &Ticket,
+        key: &StoreKey,
+        epoch: u64,
+        why: Why,
+        deadline: Instant,
+    ) -> Why {
+        // On a turn the mark is looked at anew: the claim may be another one by now.
+        if why == Why::Turn || !ticket.marked(epoch) {
+            match self.store.mark_waited(key).await {
+                Ok(Mark::Waited | Mark::Needless) => ticket.set_marked(epoch),
+                Ok(Mark::Changed) => return Why::Woken,
+                // Then it is found by looking.
+                Err(error) => tracing::debug!(%error, "a claim was not marked as waited for"),
+            }
         }
+        loop {
+            let now = Instant::now();
+            if now >= deadline {
+                return Why::Deadline;
+            }
+            let look = ticket.next_look().unwrap_or(now).max(now).min(deadline);
+            tokio::select! {
+                () = ticket.changed_since(epoch) => return Why::Woken,
+                () = tokio::time::sleep_until(look.into()) => {
+                    let now = Instant::now();
+                    if now < deadline && ticket.take_turn(now, self.poll()) {
+                        return Why::Turn;
+                    }
+                }
+            }
+            if self.draining() {
+                return Why::Deadline;
+            }
+        }
+    }
+
+    fn poll(&self) -> Duration {
+        jittered(match self.store.hearing() {
+            Hearing::Notified => POLL_NOTIFIED,
+            Hearing::Alone | Hearing::Polling(_) => POLL,
+        })
     }
 
     /// The claim was won for a caller that is gone. Only this very claim is given back: if the
@@ -203,6 +265,50 @@ impl Service {
             result
         });
         task.await.unwrap_or_else(|_| Err(task_gone()))
+    }
+}
+
+/// An answer on its way to its caller. A claim in it that nobody takes is given back.
+struct Given {
+    answer: Option<ClaimAnswer>,
+    service: Arc<Service>,
+    claim: Arc<Claim>,
+}
+
+impl Given {
+    fn take(mut self) -> ClaimAnswer {
+        self.answer.take().unwrap_or_else(|| Err(task_gone()))
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        let Some(Ok((ClaimOutcome::Claimed { lease_until, .. }, _))) = self.answer.take() else { return };
+        let (service, claim) = (self.service.clone(), self.claim.clone());
+        // Without a runtime the process ends, and the claim with its lease.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { service.give_back(&claim, lease_until).await });
+        }
+    }
+}
+
+/// Why a waiting caller asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Why {
+    /// It has just come.
+    First,
+    /// The key changed.
+    Woken,
+    /// It looks for all callers of the key.
+    Turn,
+    /// It does not ask any more: its time is over.
+    Deadline,
+}
+
+impl Why {
+    /// Whoever was woken was woken with all others.
+    fn may_be_news_to_others(self) -> bool {
+        matches!(self, Self::First | Self::Turn)
     }
 }
 

@@ -26,6 +26,7 @@ pub async fn readyz(State(api): State<Api>) -> Response {
         "ready": reasons.is_empty(),
         "store": store.kind().name(),
         "store_id": store.store_id(),
+        "other_instances": store.hearing().name(),
         "reasons": reasons,
     });
     let content_type = HeaderValue::from_static("application/json");

@@ -4,20 +4,22 @@
 //! a decision is atomic, made by the store's own clock after it has the row, and every operation
 //! may be repeated with the same token.
 
+mod hearing;
 pub mod memory;
 pub mod postgres;
 pub mod sqlite;
 mod url;
 mod words;
 
+pub use hearing::{Ear, Ears, Hearing, Mark, Woken};
 pub use url::{StoreKind, StoreUrl, StoreUrlError};
 
 use crate::entry::{Claim, ClaimOutcome, Complete, Micros, Release, SweepKind};
 use async_trait::async_trait;
-use fencepost_protocol::StoreId;
 use fencepost_protocol::claims::{
     CompleteReply, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
 };
+use fencepost_protocol::{StoreId, StoreKey};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -108,6 +110,23 @@ pub trait Store: Send + Sync + 'static {
 
     /// One bounded batch of one sweeper duty; how many rows it changed.
     async fn sweep(&self, kind: SweepKind, calm_ms: u64, limit: u32) -> Result<u64, StoreError>;
+
+    /// Callers of this instance wait for the claim on this key: whoever ends it in another instance
+    /// shall tell. The caller has begun to listen before it asks.
+    async fn mark_waited(&self, key: &StoreKey) -> Result<Mark, StoreError> {
+        let _ = key;
+        Ok(Mark::Needless)
+    }
+
+    /// From now on this ear is told what other instances freed, and what the sweeper did.
+    fn listen(&self, ear: Ear) {
+        drop(ear);
+    }
+
+    /// How this instance learns of what others free.
+    fn hearing(&self) -> Hearing {
+        Hearing::Alone
+    }
 
     /// Is the store there, writable, and still the same one?
     async fn heartbeat(&self) -> Result<(), StoreError>;

@@ -77,6 +77,14 @@ impl FromStr for StoreUrl {
 }
 
 impl StoreUrl {
+    /// The address of a PostgreSQL server.
+    pub fn postgres(&self) -> Option<&str> {
+        match self {
+            Self::Memory | Self::Sqlite(_) => None,
+            Self::Postgres(url) => Some(url),
+        }
+    }
+
     /// Which kind of store it names.
     pub fn kind(&self) -> StoreKind {
         match self {

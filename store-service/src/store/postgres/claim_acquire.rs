@@ -1,6 +1,7 @@
 //! `claim_acquire`: batches of claims.
 
 use super::batch::{Answers, Kind, RunError, Told};
+use super::freed::Freed;
 use super::row::{Seen, decode, time};
 use super::session::Session;
 use super::statements::Name;
@@ -27,7 +28,7 @@ pub struct ClaimAcquire;
 
 impl Kind for ClaimAcquire {
     type Op = Op;
-    type Reply = ClaimOutcome;
+    type Reply = Freed<ClaimOutcome>;
     const NAME: &'static str = "claim_acquire";
     const BATCH_MAX: usize = 64;
     const DROP_GONE: bool = true;
@@ -40,7 +41,7 @@ impl Kind for ClaimAcquire {
         session: &Session,
         clock: &Clock,
         ops: &[Arc<Op>],
-    ) -> Result<Answers<ClaimOutcome>, RunError> {
+    ) -> Result<Answers<Freed<ClaimOutcome>>, RunError> {
         let claims: Vec<&Claim> = ops.iter().map(|op| &*op.claim).collect();
         let keys: Vec<&str> = claims.iter().map(|claim| claim.key.as_str()).collect();
         let tokens: Vec<&[u8]> = claims.iter().map(|claim| &claim.token.as_bytes()[..]).collect();
@@ -79,16 +80,26 @@ impl Kind for ClaimAcquire {
         }
         let tell = |op: &Arc<Op>| match seen.remove(op.claim.key.as_str()) {
             None => (Told::Again, None),
-            Some(seen) => (told(op, &seen), Some(seen)),
+            Some(seen) => (freed(told(op, &seen), &seen), Some(seen)),
         };
         Ok(ops.iter().map(tell).collect())
     }
 
-    fn follow(op: &Op, seen: &Seen) -> Option<ClaimOutcome> {
+    fn follow(op: &Op, seen: &Seen) -> Option<Freed<ClaimOutcome>> {
         match read(op, seen) {
-            Told::Done(outcome) => Some(outcome),
+            Told::Done(outcome) => Some(Freed::nobody(outcome)),
             Told::Again | Told::Alone => None,
         }
+    }
+}
+
+/// A held claim that became unknown frees whoever waits for it.
+fn freed(told: Told<ClaimOutcome>, seen: &Seen) -> Told<Freed<ClaimOutcome>> {
+    match told {
+        Told::Done(outcome @ ClaimOutcome::Claimed { .. }) => Told::Done(Freed::nobody(outcome)),
+        Told::Done(outcome) => Freed::told(outcome, seen),
+        Told::Again => Told::Again,
+        Told::Alone => Told::Alone,
     }
 }
 

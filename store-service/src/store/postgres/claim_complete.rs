@@ -1,6 +1,7 @@
 //! `claim_complete`: batches of answers.
 
-use super::batch::{Answers, Kind, RunError, Told};
+use super::batch::{Answers, Kind, RunError};
+use super::freed::Freed;
 use super::row::time;
 use super::session::Session;
 use super::statements::Name;
@@ -15,7 +16,7 @@ pub struct ClaimComplete;
 
 impl Kind for ClaimComplete {
     type Op = Complete;
-    type Reply = CompleteReply;
+    type Reply = Freed<CompleteReply>;
     const NAME: &'static str = "claim_complete";
     const BATCH_MAX: usize = 32;
     const DROP_GONE: bool = false;
@@ -32,7 +33,7 @@ impl Kind for ClaimComplete {
         session: &Session,
         clock: &Clock,
         ops: &[Arc<Complete>],
-    ) -> Result<Answers<CompleteReply>, RunError> {
+    ) -> Result<Answers<Freed<CompleteReply>>, RunError> {
         let keys: Vec<&str> = ops.iter().map(|op| op.key.as_str()).collect();
         let tokens: Vec<&[u8]> = ops.iter().map(|op| &op.token.as_bytes()[..]).collect();
         let fences: Vec<i64> = ops.iter().map(|op| op.fence.get()).collect();
@@ -68,9 +69,9 @@ impl Kind for ClaimComplete {
             |op| &op.key,
             |op, seen| {
                 if seen.wrote {
-                    return Told::Done(CompleteReply::Stored);
+                    return Freed::told(CompleteReply::Stored, seen);
                 }
-                super::unchanged(entry::complete(seen.row.as_ref(), op, seen.now))
+                Freed::unchanged(entry::complete(seen.row.as_ref(), op, seen.now))
             },
         )
     }

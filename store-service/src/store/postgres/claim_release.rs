@@ -1,6 +1,7 @@
 //! `claim_release`: batches of releases.
 
 use super::batch::{Answers, Kind, RunError, Told};
+use super::freed::Freed;
 use super::row::{Seen, time};
 use super::session::Session;
 use super::statements::Name;
@@ -15,7 +16,7 @@ pub struct ClaimRelease;
 
 impl Kind for ClaimRelease {
     type Op = Release;
-    type Reply = ReleaseReply;
+    type Reply = Freed<ReleaseReply>;
     const NAME: &'static str = "claim_release";
     const BATCH_MAX: usize = 64;
     const DROP_GONE: bool = false;
@@ -28,7 +29,7 @@ impl Kind for ClaimRelease {
         session: &Session,
         clock: &Clock,
         ops: &[Arc<Release>],
-    ) -> Result<Answers<ReleaseReply>, RunError> {
+    ) -> Result<Answers<Freed<ReleaseReply>>, RunError> {
         let keys: Vec<&str> = ops.iter().map(|op| op.key.as_str()).collect();
         let tokens: Vec<&[u8]> = ops.iter().map(|op| &op.token.as_bytes()[..]).collect();
         let schemes: Vec<&str> = ops.iter().map(|op| op.scheme.as_str()).collect();
@@ -47,14 +48,15 @@ impl Kind for ClaimRelease {
     }
 }
 
-fn told(op: &Release, seen: &Seen) -> Told<ReleaseReply> {
+fn told(op: &Release, seen: &Seen) -> Told<Freed<ReleaseReply>> {
     match seen.row.as_ref().map(|row| &row.state) {
-        Some(State::Released { .. }) if seen.wrote => Told::Done(ReleaseReply::Released),
+        Some(State::Released { .. }) if seen.wrote => Freed::told(ReleaseReply::Released, seen),
         // Another token holds the key; ours is remembered beside it.
         Some(State::Claimed(_)) if seen.wrote => {
-            Told::Done(ReleaseReply::Refused { reason: Refusal::HeldByOther })
+            // Nobody was freed by that.
+            Told::Done(Freed::nobody(ReleaseReply::Refused { reason: Refusal::HeldByOther }))
         }
         _ if seen.wrote => Told::Again,
-        _ => super::unchanged(entry::release(seen.row.as_ref(), op, seen.now)),
+        _ => Freed::unchanged(entry::release(seen.row.as_ref(), op, seen.now)),
     }
 }

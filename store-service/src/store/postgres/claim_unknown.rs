@@ -1,6 +1,7 @@
 //! `claim_unknown`: batches of unknown outcomes.
 
-use super::batch::{Answers, Kind, RunError, Told};
+use super::batch::{Answers, Kind, RunError};
+use super::freed::Freed;
 use super::row::time;
 use super::session::Session;
 use super::statements::Name;
@@ -15,7 +16,7 @@ pub struct ClaimUnknown;
 
 impl Kind for ClaimUnknown {
     type Op = UnknownRequest;
-    type Reply = UnknownReply;
+    type Reply = Freed<UnknownReply>;
     const NAME: &'static str = "claim_unknown";
     const BATCH_MAX: usize = 64;
     const DROP_GONE: bool = false;
@@ -28,7 +29,7 @@ impl Kind for ClaimUnknown {
         session: &Session,
         clock: &Clock,
         ops: &[Arc<UnknownRequest>],
-    ) -> Result<Answers<UnknownReply>, RunError> {
+    ) -> Result<Answers<Freed<UnknownReply>>, RunError> {
         let keys: Vec<&str> = ops.iter().map(|op| op.key.as_str()).collect();
         let tokens: Vec<&[u8]> = ops.iter().map(|op| &op.token.as_bytes()[..]).collect();
         let causes: Vec<String> = ops.iter().map(|op| words::unknown_cause(op.cause)).collect();
@@ -40,9 +41,9 @@ impl Kind for ClaimUnknown {
             |op| &op.key,
             |op, seen| {
                 if seen.wrote {
-                    return Told::Done(UnknownReply::Marked);
+                    return Freed::told(UnknownReply::Marked, seen);
                 }
-                super::unchanged(entry::unknown(seen.row.as_ref(), op, seen.now))
+                Freed::unchanged(entry::unknown(seen.row.as_ref(), op, seen.now))
             },
         )
     }

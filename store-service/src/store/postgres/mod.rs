@@ -12,24 +12,31 @@ mod batch;
 mod chore;
 mod claim_acquire;
 mod claim_complete;
+mod claim_mark_waited;
 mod claim_release;
 mod claim_renew;
 mod claim_unknown;
 mod fault;
+mod freed;
 mod heartbeat;
 mod lane;
+mod listen;
 mod migrate;
+mod notice;
 mod row;
 mod session;
 pub mod statements;
 
-use super::{Clock, OpenError, Store, StoreError, StoreKind, random_store_id, words};
+use super::{
+    Clock, Ear, Ears, Hearing, Mark, OpenError, Store, StoreError, StoreKind, Woken, random_store_id, words,
+};
 use crate::entry::{Change, Claim, ClaimOutcome, Complete, Release, Step, SweepKind};
 use async_trait::async_trait;
 use batch::{Answers, Queue, RunError, Told};
 use chore::Chore;
 use claim_acquire::ClaimAcquire;
 use claim_complete::ClaimComplete;
+use claim_mark_waited::ClaimMarkWaited;
 use claim_release::ClaimRelease;
 use claim_renew::ClaimRenew;
 use claim_unknown::ClaimUnknown;
@@ -37,8 +44,11 @@ use fencepost_protocol::claims::{
     CompleteReply, Refusal, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
 };
 use fencepost_protocol::{StoreId, StoreKey};
+use freed::Freed;
 use futures_util::future::try_join_all;
 use lane::Lane;
+use listen::Listener;
+use notice::Notice;
 use row::{Seen, decode};
 use session::Connector;
 use std::collections::HashMap;
@@ -48,7 +58,7 @@ use tokio::task::JoinHandle;
 pub use migrate::SCHEMA_VERSION;
 
 /// Settings.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// Connections for claims.
     pub claim_connections: usize,
@@ -56,11 +66,13 @@ pub struct Options {
     pub finish_connections: usize,
     /// Unnamed statements, for transaction-mode poolers.
     pub unnamed_statements: bool,
+    /// Where to listen to other instances, if not at the store's own address.
+    pub listen_url: Option<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { claim_connections: 4, finish_connections: 3, unnamed_statements: false }
+        Self { claim_connections: 4, finish_connections: 3, unnamed_statements: false, listen_url: None }
     }
 }
 
@@ -73,6 +85,10 @@ pub struct Postgres {
     unknown: Arc<Queue<ClaimUnknown>>,
     renew: Arc<Queue<ClaimRenew>>,
     chores: Arc<Queue<Chore>>,
+    marks: Arc<Queue<ClaimMarkWaited>>,
+    notices: Arc<Queue<Notice>>,
+    instance: String,
+    ears: Arc<Ears>,
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -81,6 +97,11 @@ impl Postgres {
     /// starts the workers.
     pub async fn open(url: &str, clock: Clock, migrate: bool, options: Options) -> Result<Self, OpenError> {
         let connector = Connector::new(url, options.unnamed_statements)?;
+        let listening = match &options.listen_url {
+            Some(url) => Connector::new(url, true)?,
+            None => connector.clone(),
+        };
+        let instance = random_name()?;
         let mut client = connector.client().await?;
         if migrate {
             migrate::migrate(&mut client, SCHEMA_VERSION).await?;
@@ -96,9 +117,52 @@ impl Postgres {
         let unknown = finish.queue(&clock);
         let renew = finish.queue(&clock);
         let chores = finish.queue(&clock);
+        let notices = finish.queue(&clock);
+        let marks = claims.queue(&clock);
+        let ears = Arc::new(Ears::new(Hearing::Polling("not connected yet".into())));
         let mut workers = claims.start(options.claim_connections.max(1), &connector, store_id);
         workers.extend(finish.start(options.finish_connections.max(1), &connector, store_id));
-        Ok(Self { store_id, acquire, complete, release, unknown, renew, chores, workers })
+        let listener = Listener {
+            connector: listening,
+            expected: store_id,
+            instance: instance.clone(),
+            ears: ears.clone(),
+            notices: notices.clone(),
+        };
+        workers.push(tokio::spawn(listener.run()));
+        Ok(Self {
+            store_id,
+            acquire,
+            complete,
+            release,
+            unknown,
+            renew,
+            chores,
+            marks,
+            notices,
+            instance,
+            ears,
+            workers,
+        })
+    }
+
+    /// Tells the other instances that a key was freed, if somebody waits for it there. Nobody waits
+    /// for the telling, and nothing is lost with it: they look for themselves as well.
+    fn spread<R>(&self, freed: Freed<R>, key: &StoreKey) -> R {
+        if freed.waited {
+            self.tell_others(key);
+        }
+        freed.reply
+    }
+
+    fn tell_others(&self, key: &StoreKey) {
+        let (notices, notice) = (self.notices.clone(), notice::Op::freed(&self.instance, key));
+        tokio::spawn(async move {
+            if let Err(error) = notices.ask(notice).await {
+                metrics::counter!("fencepost_notices_unsent_total").increment(1);
+                tracing::debug!(%error, "a notice was not sent");
+            }
+        });
     }
 }
 
@@ -125,25 +189,31 @@ impl Store for Postgres {
     }
 
     async fn claim(&self, claim: Arc<Claim>, calm_ms: u64) -> Result<ClaimOutcome, StoreError> {
-        self.acquire.ask(claim_acquire::Op { claim, calm_ms }).await
+        let freed = self.acquire.ask(claim_acquire::Op { claim: claim.clone(), calm_ms }).await?;
+        Ok(self.spread(freed, &claim.key))
     }
 
     async fn complete(&self, complete: Complete) -> Result<CompleteReply, StoreError> {
-        self.complete.ask(complete).await
+        let key = complete.key.clone();
+        Ok(self.spread(self.complete.ask(complete).await?, &key))
     }
 
     async fn release(&self, release: Release) -> Result<ReleaseReply, StoreError> {
+        let key = release.key.clone();
         let Some(lease_until) = release.only_lease else {
-            return self.release.ask(release).await;
+            return Ok(self.spread(self.release.ask(release).await?, &key));
         };
-        match self.chores.ask(chore::Op::GiveBack(release, lease_until)).await? {
+        let done = self.chores.ask(chore::Op::GiveBack(release, lease_until)).await?;
+        done.waited.iter().for_each(|key| self.tell_others(key));
+        match done.changed {
             0 => Ok(ReleaseReply::Refused { reason: Refusal::Other }),
             _ => Ok(ReleaseReply::Released),
         }
     }
 
     async fn unknown(&self, request: UnknownRequest) -> Result<UnknownReply, StoreError> {
-        self.unknown.ask(request).await
+        let key = request.key.clone();
+        Ok(self.spread(self.unknown.ask(request).await?, &key))
     }
 
     async fn renew(&self, renewals: Vec<Renewal>) -> Result<Vec<RenewResult>, StoreError> {
@@ -151,7 +221,27 @@ impl Store for Postgres {
     }
 
     async fn sweep(&self, kind: SweepKind, calm_ms: u64, limit: u32) -> Result<u64, StoreError> {
-        self.chores.ask(chore::Op::Sweep { kind, calm_ms, limit }).await
+        let done = self.chores.ask(chore::Op::Sweep { kind, calm_ms, limit }).await?;
+        for key in &done.waited {
+            self.ears.tell(Woken::Key(key));
+            self.tell_others(key);
+        }
+        Ok(done.changed)
+    }
+
+    async fn mark_waited(&self, key: &StoreKey) -> Result<Mark, StoreError> {
+        match self.ears.hearing() {
+            Hearing::Notified => self.marks.ask(key.clone()).await,
+            Hearing::Alone | Hearing::Polling(_) => Ok(Mark::Needless),
+        }
+    }
+
+    fn listen(&self, ear: Ear) {
+        self.ears.add(ear);
+    }
+
+    fn hearing(&self) -> Hearing {
+        self.ears.hearing()
     }
 
     async fn heartbeat(&self) -> Result<(), StoreError> {
@@ -189,6 +279,14 @@ fn unchanged<R>(step: Step<R>) -> Told<R> {
         Change::Keep => Told::Done(step.reply),
         Change::Put(_) | Change::Drop => Told::Again,
     }
+}
+
+/// A name that no other instance has.
+fn random_name() -> Result<String, OpenError> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| OpenError::Unusable(format!("no random numbers from the system: {error}")))?;
+    Ok(hex::encode(bytes))
 }
 
 /// Cannot overflow where it is used: the protocol's bounds are below 2^31. Kept total anyway.

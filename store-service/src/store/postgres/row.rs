@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct Seen {
     /// Was the row written for the asker?
     pub wrote: bool,
+    /// If it was written: do callers of other instances wait for it?
+    pub waited: bool,
     /// The clock that the row was judged by.
     pub now: Micros,
     /// The row, if there is one.
@@ -30,8 +32,13 @@ impl From<tokio_postgres::Error> for BadRow {
 
 /// Decodes one row of a statement on entries.
 pub fn decode(row: &tokio_postgres::Row) -> Result<Seen, BadRow> {
-    let mut seen =
-        Seen { wrote: row.try_get("wrote")?, now: micros(row.try_get("now")?), row: None, withheld: false };
+    let mut seen = Seen {
+        wrote: row.try_get("wrote")?,
+        waited: row.try_get("waited")?,
+        now: micros(row.try_get("now")?),
+        row: None,
+        withheld: false,
+    };
     let Some(state) = row.try_get::<_, Option<&str>>("state")? else {
         return Ok(seen);
     };

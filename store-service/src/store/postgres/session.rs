@@ -4,10 +4,12 @@ use super::statements::{ALL, Name, SERVER_CHECK, SESSION};
 use super::{OpenError, heartbeat};
 use fencepost_protocol::StoreId;
 use futures_util::future::try_join_all;
+use std::future::poll_fn;
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls, Row, Statement};
 
 /// Oldest server that is supported.
 const VERSION_MIN: i32 = 150_000;
@@ -86,6 +88,39 @@ impl Connector {
         }
         check_server(&client).await?;
         Ok(client)
+    }
+
+    /// A connection that hears notices; the texts arrive at the receiver, which ends with it.
+    pub async fn listening(&self) -> Result<(Client, mpsc::UnboundedReceiver<String>), OpenError> {
+        let mut config = self.config.clone();
+        // Who looks at the server's sessions sees why this one is idle.
+        config.application_name("fencepost-store listener");
+        let connect = config.connect(NoTls);
+        let (client, mut connection) = tokio::time::timeout(CONNECT_TIMEOUT * 2, connect)
+            .await
+            .map_err(|_| OpenError::Unreachable("PostgreSQL did not answer in time".into()))?
+            .map_err(|error| unreachable(&error))?;
+        let (tell, heard) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            loop {
+                match poll_fn(|cx| connection.poll_message(cx)).await {
+                    Some(Ok(AsyncMessage::Notification(notice))) => {
+                        if tell.send(notice.payload().to_owned()).is_err() {
+                            return;
+                        }
+                    }
+                    // Warnings of the server.
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => {
+                        tracing::debug!(%error, "listening connection ended");
+                        return;
+                    }
+                    None => return,
+                }
+            }
+        });
+        check_server(&client).await?;
+        Ok((client, heard))
     }
 
     /// A session on the database with this identity.

@@ -74,6 +74,8 @@ pub static ALL: [Sql; COUNT] = [
     sql!("sweep_drop_abandoned", hot = false, [TIMESTAMPTZ, INT8, INT8]),
     sql!("sweep_drop_ended", hot = false, [TIMESTAMPTZ, INT8]),
     sql!("heartbeat", hot = false, []),
+    sql!("claim_mark_waited", hot = true, [TEXT_ARRAY]),
+    sql!("notice_send", hot = false, [TEXT_ARRAY]),
 ];
 
 /// Which statement; the order is that of [`ALL`].
@@ -90,10 +92,12 @@ pub enum Name {
     SweepDropAbandoned,
     SweepDropEnded,
     Heartbeat,
+    ClaimMarkWaited,
+    NoticeSend,
 }
 
 /// How many statements there are.
-pub const COUNT: usize = Name::Heartbeat as usize + 1;
+pub const COUNT: usize = Name::NoticeSend as usize + 1;
 
 impl Name {
     /// The statement.
@@ -107,6 +111,10 @@ impl Name {
 pub const SERVER_CHECK: &str = include_str!("sql/server_check.sql");
 /// First on every connection of our own.
 pub const SESSION: &str = include_str!("sql/session.sql");
+/// Begins to listen.
+pub const LISTEN: &str = include_str!("sql/listen.sql");
+/// Which server process answers.
+pub const BACKEND_PID: &str = include_str!("sql/backend_pid.sql");
 
 #[cfg(test)]
 mod tests {
@@ -118,5 +126,6 @@ mod tests {
         assert_eq!(Name::ClaimGiveBack.sql().name, "claim_give_back");
         assert_eq!(Name::SweepDropEnded.sql().name, "sweep_drop_ended");
         assert_eq!(Name::Heartbeat.sql().name, "heartbeat");
+        assert_eq!(Name::NoticeSend.sql().name, "notice_send");
     }
 }

@@ -9,7 +9,7 @@
 -- a lock does not eat the lease and nobody acts on what was true before.
 -- Locks: one row per key that looks due, in the order of the keys.
 -- Outcomes: `wrote` with the row as written: the caller's claim, or a held claim that became
--- unknown. Not `wrote` with the row as seen. Not `wrote` and no state, or a row that looks due:
+-- unknown (`waited` says whether callers of other instances wait for it). Not `wrote` with the row as seen. Not `wrote` and no state, or a row that looks due:
 -- another caller was faster; ask again.
 --
 -- What was written is told apart by its token, never by xmax or ctid, so the statement also works
@@ -105,7 +105,8 @@ written AS (
                        ELSE 'infinity' END,
                    CASE c.act WHEN 'lost' THEN 'lease_expired' END,
                    NULL::int2, NULL::bytea, NULL::bytea, NULL::timestamptz,
-                   CASE c.act WHEN 'fresh' THEN false ELSE e.waited END,
+                   -- Whoever waited for a released claim has been told; a take-over ends nobody's waiting.
+                   CASE WHEN c.act = 'fresh' AND e.state <> 'claimed' THEN false ELSE e.waited END,
                    CASE c.act WHEN 'fresh' THEN c.now ELSE e.created_at END,
                    c.now
             FROM (SELECT coalesce($12::timestamptz, clock_timestamp()) AS now,
@@ -126,15 +127,15 @@ written AS (
                     AND e.run_until <= coalesce($12::timestamptz, clock_timestamp())
                     AND excluded.token <> ALL (e.dead_tokens))))
     RETURNING e.key, e.state, e.token, e.fence, e.scheme, e.fingerprint, e.scope, e.dead_tokens, e.lease_until,
-        e.run_until, e.on_lost, e.claim_ttl_ms, e.unknown_ttl_ms, e.until, e.cause, e.created_at, e.updated_at
+        e.run_until, e.on_lost, e.claim_ttl_ms, e.unknown_ttl_ms, e.until, e.cause, e.waited, e.created_at, e.updated_at
 )
-SELECT true AS wrote, w.updated_at AS now, w.key, w.state, w.token, w.fence, w.scheme, w.fingerprint, w.scope,
+SELECT true AS wrote, w.waited, w.updated_at AS now, w.key, w.state, w.token, w.fence, w.scheme, w.fingerprint, w.scope,
        w.dead_tokens, w.lease_until, w.run_until, w.on_lost, w.claim_ttl_ms, w.unknown_ttl_ms, w.until, w.cause,
        NULL::int2 AS status, NULL::bytea AS headers, NULL::bytea AS body, NULL::timestamptz AS completed_at,
        w.created_at, w.updated_at
 FROM written AS w
 UNION ALL
-SELECT false, s.now, s.asked_key, s.state, s.token, s.fence, s.scheme, s.fingerprint, s.scope,
+SELECT false, false, s.now, s.asked_key, s.state, s.token, s.fence, s.scheme, s.fingerprint, s.scope,
        s.dead_tokens, s.lease_until, s.run_until, s.on_lost, s.claim_ttl_ms, s.unknown_ttl_ms, s.until, s.cause,
        s.status, s.headers,
        -- The answer goes to those only who may see it, and a long one travels alone.

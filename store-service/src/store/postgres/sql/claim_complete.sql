@@ -6,7 +6,7 @@
 -- Isolation: READ COMMITTED, one statement. The first look (`seen`) is only a filter; what is
 -- written is decided again on the locked row, by a clock read after the lock.
 -- Locks: one row per key that looks due, in the order of the keys.
--- Outcomes: `wrote`: stored. Not `wrote` with the row as seen: why not. Not `wrote` and no state,
+-- Outcomes: `wrote`: stored (`waited` says whether callers of other instances wait for it). Not `wrote` with the row as seen: why not. Not `wrote` and no state,
 -- or a row that looks due: the row changed meanwhile; ask again.
 --
 -- $1 keys $2 tokens $3 fences $4 schemes $5 fingerprints $6 scopes $7 statuses $8 headers $9 bodies
@@ -76,15 +76,15 @@ written AS (
        OR (e.state IN ('claimed', 'unknown') AND e.token = excluded.token)
        OR (e.state = 'released' AND e.scheme = excluded.scheme AND e.fingerprint = excluded.fingerprint)
     RETURNING e.key, e.state, e.token, e.fence, e.scheme, e.fingerprint, e.scope, e.dead_tokens, e.until,
-        e.status, e.completed_at, e.created_at, e.updated_at
+        e.status, e.completed_at, e.waited, e.created_at, e.updated_at
 )
-SELECT true AS wrote, w.updated_at AS now, w.key, w.state, w.token, w.fence, w.scheme, w.fingerprint, w.scope,
+SELECT true AS wrote, w.waited, w.updated_at AS now, w.key, w.state, w.token, w.fence, w.scheme, w.fingerprint, w.scope,
        w.dead_tokens, NULL::timestamptz AS lease_until, NULL::timestamptz AS run_until, NULL::text AS on_lost,
        NULL::int4 AS claim_ttl_ms, NULL::int8 AS unknown_ttl_ms, w.until, NULL::text AS cause, w.status,
        NULL::bytea AS headers, NULL::bytea AS body, w.completed_at, w.created_at, w.updated_at
 FROM written AS w
 UNION ALL
-SELECT false, s.now, s.asked_key, s.state, s.token, s.fence, s.scheme, s.fingerprint, s.scope, s.dead_tokens,
+SELECT false, false, s.now, s.asked_key, s.state, s.token, s.fence, s.scheme, s.fingerprint, s.scope, s.dead_tokens,
        s.lease_until, s.run_until, s.on_lost, s.claim_ttl_ms, s.unknown_ttl_ms, s.until, s.cause, s.status,
        NULL, NULL, s.completed_at, s.created_at, s.updated_at
 FROM seen AS s

@@ -6,7 +6,8 @@
 -- Invariants: a claim made again is never given back here.
 -- Isolation: READ COMMITTED, one statement; the condition is checked on the locked row.
 -- Locks: the row, if it looks right.
--- Outcomes: one row when it was given back, none otherwise.
+-- Outcomes: one row when it was given back (`waited` says whether callers of other instances wait
+-- for it), none otherwise.
 --
 -- $1 key $2 token $3 end of the lease $4 cause $5 lifetime of the tombstone (ms);
 -- $6 now (null: the database's clock)
@@ -18,4 +19,4 @@ WHERE e.key = $1::text
   AND e.token = $2::bytea
   AND e.state = 'claimed'
   AND e.lease_until = $3::timestamptz
-RETURNING e.key
+RETURNING e.waited

@@ -88,15 +88,15 @@ written AS (
        OR (e.state IN ('claimed', 'released') AND e.token <> excluded.token
            AND excluded.token <> ALL (e.dead_tokens))
     RETURNING e.key, e.state, e.token, e.fence, e.scheme, e.fingerprint, e.scope, e.dead_tokens, e.lease_until,
-        e.run_until, e.on_lost, e.claim_ttl_ms, e.unknown_ttl_ms, e.until, e.cause, e.created_at, e.updated_at
+        e.run_until, e.on_lost, e.claim_ttl_ms, e.unknown_ttl_ms, e.until, e.cause, e.waited, e.created_at, e.updated_at
 )
-SELECT true AS wrote, w.updated_at AS now, w.key, w.state, w.token, w.fence, w.scheme, w.fingerprint, w.scope,
+SELECT true AS wrote, w.waited, w.updated_at AS now, w.key, w.state, w.token, w.fence, w.scheme, w.fingerprint, w.scope,
        w.dead_tokens, w.lease_until, w.run_until, w.on_lost, w.claim_ttl_ms, w.unknown_ttl_ms, w.until, w.cause,
        NULL::int2 AS status, NULL::bytea AS headers, NULL::bytea AS body, NULL::timestamptz AS completed_at,
        w.created_at, w.updated_at
 FROM written AS w
 UNION ALL
-SELECT false, s.now, s.asked_key, s.state, s.token, s.fence, s.scheme, s.fingerprint, s.scope, s.dead_tokens,
+SELECT false, false, s.now, s.asked_key, s.state, s.token, s.fence, s.scheme, s.fingerprint, s.scope, s.dead_tokens,
        s.lease_until, s.run_until, s.on_lost, s.claim_ttl_ms, s.unknown_ttl_ms, s.until, s.cause, s.status,
        NULL, NULL, s.completed_at, s.created_at, s.updated_at
 FROM seen AS s

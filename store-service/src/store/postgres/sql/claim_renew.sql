@@ -37,7 +37,7 @@ written AS (
     WHERE e.key = l.key
     RETURNING e.key
 )
-SELECT w.key IS NOT NULL AS wrote, coalesce($5::timestamptz, clock_timestamp()) AS now, a.key, s.state, s.token,
+SELECT w.key IS NOT NULL AS wrote, false AS waited, coalesce($5::timestamptz, clock_timestamp()) AS now, a.key, s.state, s.token,
        s.fence, s.scheme, s.fingerprint, s.scope, s.dead_tokens, s.lease_until, s.run_until, s.on_lost,
        s.claim_ttl_ms, s.unknown_ttl_ms, s.until, s.cause, s.status, NULL::bytea AS headers, NULL::bytea AS body,
        s.completed_at, s.created_at, s.updated_at

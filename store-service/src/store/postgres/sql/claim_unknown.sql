@@ -41,9 +41,9 @@ written AS (
         updated_at = l.now
     FROM locked AS l
     WHERE e.key = l.key
-    RETURNING e.key
+    RETURNING e.key, e.waited
 )
-SELECT w.key IS NOT NULL AS wrote, coalesce($4::timestamptz, clock_timestamp()) AS now, a.key, s.state, s.token,
+SELECT w.key IS NOT NULL AS wrote, coalesce(w.waited, false) AS waited, coalesce($4::timestamptz, clock_timestamp()) AS now, a.key, s.state, s.token,
        s.fence, s.scheme, s.fingerprint, s.scope, s.dead_tokens, s.lease_until, s.run_until, s.on_lost,
        s.claim_ttl_ms, s.unknown_ttl_ms, s.until, s.cause, s.status, NULL::bytea AS headers, NULL::bytea AS body,
        s.completed_at, s.created_at, s.updated_at

@@ -5,7 +5,7 @@
 -- Isolation: READ COMMITTED, one statement; rows that changed are checked again when locked.
 -- Locks: at most $3 rows; rows that somebody has are left for the next round, so this statement
 -- waits for nobody and is part of no deadlock.
--- Outcomes: how many rows changed.
+-- Outcomes: how many rows changed, and the keys that callers wait for (null: none).
 --
 -- $1 now (null: the database's clock) $2 how long the instance has been calm (ms) $3 limit
 WITH clock AS MATERIALIZED (
@@ -29,6 +29,6 @@ written AS (
         updated_at = c.now
     FROM due AS d CROSS JOIN clock AS c
     WHERE e.key = d.key
-    RETURNING e.key
+    RETURNING e.key, e.waited
 )
-SELECT count(*) AS changed FROM written
+SELECT count(*) AS changed, array_agg(w.key) FILTER (WHERE w.waited) AS waited_keys FROM written AS w

@@ -1,0 +1,11 @@
+-- notice_send: tells the other instances what they need not look for.
+--
+-- Purpose: callers that wait in another instance ask again at once. A statement of its own, after
+-- the commit of what it tells: a transaction that notifies holds a lock of the whole server while
+-- it commits, which would put all commits in a row.
+-- Invariants: nothing depends on a notice for being right; whoever misses it finds the same by
+-- looking.
+-- Isolation: any. Locks: that one, briefly.
+--
+-- $1 payloads: INSTANCE, a space, and a store key or a probe
+SELECT pg_notify('fencepost_freed', n.payload) FROM unnest($1::text[]) AS n (payload)
