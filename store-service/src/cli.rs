@@ -3,6 +3,7 @@
 //! A setting that can't work ends the program before it listens, with one line that names the
 //! setting, what was found and what would be right, and exit code 2.
 
+use crate::check::Check;
 use crate::http::{Api, Server, ServerOptions, Tokens};
 use crate::service::Service;
 use crate::store::memory::Memory;
@@ -35,6 +36,8 @@ enum Command {
     Serve(Box<Serve>),
     /// Create or update the schema, and end.
     Migrate(Migrate),
+    /// Look for mistakes in Envoy's configuration, offline.
+    Check(Check),
 }
 
 #[derive(Debug, Args)]
@@ -194,6 +197,7 @@ impl Cli {
             .with_writer(std::io::stderr)
             .init();
         match self.command {
+            Command::Check(check) => Ok(check.run()),
             Command::Serve(serve) => serve.run().await,
             Command::Migrate(migrate) => {
                 let options =

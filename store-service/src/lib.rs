@@ -3,9 +3,11 @@
 //!
 //! Rooms: [`entry`] has the state table as pure functions, [`store`] keeps rows and decides on
 //! them, [`service`] adds waiting and tasks that outlive their callers, [`http`] is the interface,
-//! [`sweep`] and [`heartbeat`] are the loops beside it, [`cli`] reads the settings.
+//! [`sweep`] and [`heartbeat`] are the loops beside it, [`cli`] reads the settings,
+//! [`check`] reads Envoy's.
 
 pub mod calm;
+pub mod check;
 pub mod cli;
 pub mod entry;
 pub mod heartbeat;

@@ -1,0 +1,126 @@
+//! The order of the filters: what must not come behind ours.
+//!
+//! A replay is a local reply of our filter. Filters behind it see the first request only, so what
+//! they check, add or change is missing from every replay, or changes what was claimed.
+
+use super::code::Code;
+use super::finding::Severity::{self, Error, Warning};
+use super::place::Findings;
+use super::world::{Chain, Filter};
+
+/// What a filter behind ours means.
+enum Behind {
+    Fine,
+    Bad(Severity, Code, &'static str),
+}
+
+/// Checks the filters behind ours.
+pub(super) fn check(chain: &Chain<'_>, index: usize, findings: &mut Findings) {
+    let behind = chain.filters.get(index + 1..).unwrap_or_default();
+    for filter in behind.iter().filter(|filter| !filter.disabled) {
+        if let Behind::Bad(severity, code, expected) = judge(filter) {
+            let found = format!("{:?} behind the filter", filter.name);
+            findings.add(severity, filter.place, code, found, expected);
+        }
+    }
+    if behind.last().is_none_or(|last| last.word() != "router") {
+        let place = chain.manager.get("http_filters");
+        findings.error(place, Code::RouterMissing, "no router as the last filter", "the router, last");
+    }
+}
+
+fn judge(filter: &Filter<'_>) -> Behind {
+    match filter.word() {
+        "router"
+        | "upstream_codec"
+        | "header_mutation"
+        | "header_to_metadata"
+        | "set_metadata"
+        | "set_filter_state"
+        | "tap"
+        | "gcp_authn"
+        | "credential_injector"
+        | "stateful_session"
+        | "grpc_stats"
+        | "peer_metadata"
+        | "alpn"
+        | "original_src"
+        | "aws_request_signing"
+        | "kill_request"
+        | "custom_response"
+        | "network_ext_proc" => Behind::Fine,
+        "jwt_authn" | "ext_authz" | "basic_auth" | "oauth2" | "rbac" | "api_key_auth" | "csrf" | "authn"
+        | "istio_authn" => Behind::Bad(
+            Error,
+            Code::AuthenticationAfter,
+            "it before the filter: replays never get to it, and the scope comes before it",
+        ),
+        "cache" | "cache_v2" => Behind::Bad(
+            Error,
+            Code::CacheAfter,
+            "it before the filter, and never for guarded routes: it answers in the upstream's name",
+        ),
+        "ext_proc" if !ext_proc_is_passive(filter) => Behind::Bad(
+            Error,
+            Code::BodyFilterAfter,
+            "it before the filter: it may change the body, answer, or clear the route after the claim",
+        ),
+        "ext_proc" | "lua" | "wasm" | "golang" | "dynamic_modules" | "on_demand" | "composite"
+        | "match_delegate" => Behind::Bad(
+            Warning,
+            Code::BodyFilterAfter,
+            "it before the filter, unless it neither answers, nor changes bodies, nor clears the route",
+        ),
+        "compressor"
+        | "decompressor"
+        | "grpc_json_transcoder"
+        | "grpc_http1_bridge"
+        | "grpc_http1_reverse_bridge"
+        | "grpc_web"
+        | "connect_grpc_bridge"
+        | "grpc_field_extraction"
+        | "proto_message_extraction"
+        | "json_to_metadata"
+        | "aws_lambda"
+        | "thrift_to_metadata"
+        | "file_system_buffer" => Behind::Bad(
+            Warning,
+            Code::BodyFilterAfter,
+            "it before the filter: behind, its form of the first answer is what every client gets",
+        ),
+        "ratelimit"
+        | "local_ratelimit"
+        | "rate_limit_quota"
+        | "fault"
+        | "admission_control"
+        | "adaptive_concurrency"
+        | "bandwidth_limit"
+        | "health_check"
+        | "buffer"
+        | "geoip"
+        | "ip_tagging" => Behind::Bad(
+            Warning,
+            Code::AnsweringFilterAfter,
+            "it before the filter: what it answers comes after the claim and may leave an unknown outcome",
+        ),
+        "cors" => {
+            Behind::Bad(Warning, Code::CorsAfter, "it before the filter, so that replays get its headers too")
+        }
+        _ => Behind::Bad(
+            Warning,
+            Code::UnknownFilterAfter,
+            "it before the filter, unless it neither answers, nor changes bodies, nor clears the route",
+        ),
+    }
+}
+
+/// Whether an external processor sees headers only and can't clear the route.
+fn ext_proc_is_passive(filter: &Filter<'_>) -> bool {
+    let mode = filter.config.get("processing_mode");
+    let none = |name| !mode.get(name).exists() || mode.get(name).is("NONE");
+    let clears = filter.config.get("route_cache_action");
+    none("request_body_mode")
+        && none("response_body_mode")
+        && !filter.config.get("allow_mode_override").is_true()
+        && !clears.is("CLEAR")
+}

@@ -1,0 +1,146 @@
+//! A node with its file: what a finding points at.
+
+use super::code::Code;
+use super::finding::{Finding, Severity};
+use super::tree::{Kind, Node};
+use fencepost_filter_core::policy::quantity;
+
+/// A node of a file. Where nothing is written, it keeps the line of what is around.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub file: &'a str,
+    pub node: &'a Node,
+    line: usize,
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn new(file: &'a str, node: &'a Node) -> Self {
+        Self { file, node, line: node.line.max(1) }
+    }
+
+    /// A member, snake case; nothing where there is none.
+    pub(super) fn get(&self, name: &str) -> Self {
+        let (node, line) = match self.node.member(name) {
+            Some(member) => (&member.value, member.line),
+            None => (self.node.get(name), self.line),
+        };
+        Self { file: self.file, node, line }
+    }
+
+    /// A member's member: `a.b.c`. Names with dots need [`Self::get`].
+    pub(super) fn at(&self, path: &str) -> Self {
+        path.split('.').fold(*self, |place, name| place.get(name))
+    }
+
+    pub(super) fn items(&self) -> impl Iterator<Item = Self> + use<'a> {
+        let file = self.file;
+        self.node.items().iter().map(move |node| Self { file, node, line: node.line.max(1) })
+    }
+
+    pub(super) fn members(&self) -> impl Iterator<Item = (&'a str, Self)> + use<'a> {
+        let file = self.file;
+        let members = self.node.members().iter();
+        members.map(move |member| {
+            (member.name.as_str(), Self { file, node: &member.value, line: member.line.max(1) })
+        })
+    }
+
+    pub(super) fn exists(&self) -> bool {
+        self.node.exists()
+    }
+
+    pub(super) fn text(&self) -> Option<&'a str> {
+        self.node.text()
+    }
+
+    pub(super) fn is(&self, text: &str) -> bool {
+        self.text() == Some(text)
+    }
+
+    pub(super) fn is_true(&self) -> bool {
+        self.is("true")
+    }
+
+    pub(super) fn number(&self) -> Option<u64> {
+        self.text().and_then(|text| text.parse().ok())
+    }
+
+    /// A duration as Envoy writes it: `1.5s`, or as Gateways do: `250ms`.
+    pub(super) fn millis(&self) -> Option<u64> {
+        let text = self.text()?;
+        if let Some(quantity::Millis(ms)) = quantity::Millis::parse(text) {
+            return Some(ms);
+        }
+        let seconds: f64 = text.strip_suffix('s')?.parse().ok()?;
+        (0.0..1e15).contains(&seconds).then_some((seconds * 1_000.0).ceil() as u64)
+    }
+
+    /// The same file, another line.
+    pub(super) fn on_line(self, line: usize) -> Self {
+        Self { line, ..self }
+    }
+
+    /// The value as a finding shows it.
+    pub(super) fn shown(&self) -> String {
+        match &self.node.kind {
+            Kind::Missing | Kind::Null => "nothing".to_owned(),
+            Kind::Scalar(scalar) => {
+                let short: String = scalar.text.chars().take(60).collect();
+                format!("{short:?}")
+            }
+            Kind::List(items) => format!("a list of {}", items.len()),
+            Kind::Map(_) => "a map".to_owned(),
+        }
+    }
+
+    fn finding(&self, severity: Severity, code: Code, found: String, expected: String) -> Finding {
+        Finding { file: self.file.to_owned(), line: self.line, severity, code, found, expected }
+    }
+}
+
+/// Where findings are collected.
+#[derive(Debug, Default)]
+pub(super) struct Findings(pub Vec<Finding>);
+
+impl Findings {
+    pub(super) fn add(
+        &mut self,
+        severity: Severity,
+        place: Place<'_>,
+        code: Code,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) {
+        self.0.push(place.finding(severity, code, found.into(), expected.into()));
+    }
+
+    pub(super) fn error(
+        &mut self,
+        place: Place<'_>,
+        code: Code,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) {
+        self.add(Severity::Error, place, code, found, expected);
+    }
+
+    pub(super) fn warning(
+        &mut self,
+        place: Place<'_>,
+        code: Code,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) {
+        self.add(Severity::Warning, place, code, found, expected);
+    }
+
+    pub(super) fn note(
+        &mut self,
+        place: Place<'_>,
+        code: Code,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) {
+        self.add(Severity::Note, place, code, found, expected);
+    }
+}

@@ -1,0 +1,196 @@
+//! What the files say together: listeners, their chains of filters, routes, clusters.
+//!
+//! A bootstrap is a world of its own, with the resource files that belong to it. Patches of meshes
+//! and gateways are worlds of fragments: what they are put into is not in the files.
+
+use super::place::Place;
+use super::tree::Node;
+use std::collections::BTreeMap;
+
+/// A file that was read.
+pub(super) struct File {
+    pub name: String,
+    pub documents: Vec<Node>,
+}
+
+/// Where a fragment puts a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Position {
+    /// Before all others.
+    First,
+    /// Somewhere that is not before authentication, as far as can be seen.
+    Later,
+}
+
+/// A filter that a patch adds to a chain that is not in the files.
+pub(super) struct LooseFilter<'a> {
+    pub filter: Filter<'a>,
+    pub position: Position,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct World<'a> {
+    /// A bootstrap, if there is one.
+    pub bootstrap: Option<Place<'a>>,
+    /// Whether clusters and routes may come from elsewhere as well.
+    pub open: bool,
+    pub listeners: Vec<Place<'a>>,
+    pub clusters: Vec<Place<'a>>,
+    pub route_configs: BTreeMap<String, Place<'a>>,
+    pub extensions: BTreeMap<String, Place<'a>>,
+    pub chains: Vec<Chain<'a>>,
+    pub loose_filters: Vec<LooseFilter<'a>>,
+    /// Routes and virtual hosts of patches.
+    pub loose_routes: Vec<Place<'a>>,
+    /// Metadata of the filter that patches set by itself.
+    pub loose_marks: Vec<Place<'a>>,
+}
+
+/// A connection manager with what belongs to it.
+pub(super) struct Chain<'a> {
+    pub listener: Option<Place<'a>>,
+    pub filter_chain: Option<Place<'a>>,
+    pub manager: Place<'a>,
+    pub filters: Vec<Filter<'a>>,
+    pub routes: Option<Place<'a>>,
+}
+
+/// An HTTP filter of a chain.
+#[derive(Debug, Clone)]
+pub(super) struct Filter<'a> {
+    /// The entry in the list.
+    pub place: Place<'a>,
+    pub name: String,
+    /// Type of its configuration without `envoy.extensions.filters.http.`, such as `router.v3.Router`.
+    pub kind: String,
+    pub config: Place<'a>,
+    /// Off unless a route turns it on.
+    pub disabled: bool,
+}
+
+const HTTP_FILTERS: &str = "envoy.extensions.filters.http.";
+const MANAGER: &str = "HttpConnectionManager";
+
+/// The type of a `typed_config` and its fields, with `TypedStruct` taken off.
+pub(super) fn typed<'a>(config: &Place<'a>) -> (String, Place<'a>) {
+    let kind = config.get("@type").text().unwrap_or_default();
+    let short = |kind: &str| kind.rsplit('/').next().unwrap_or_default().to_owned();
+    if kind.ends_with(".TypedStruct") {
+        return (short(config.get("type_url").text().unwrap_or_default()), config.get("value"));
+    }
+    (short(kind), *config)
+}
+
+impl<'a> World<'a> {
+    /// Adds a bootstrap.
+    pub(super) fn add_bootstrap(&mut self, bootstrap: Place<'a>) {
+        self.bootstrap = Some(bootstrap);
+        let dynamic = bootstrap.get("dynamic_resources");
+        self.open |= dynamic.get("cds_config").exists() || dynamic.get("lds_config").exists();
+        let resources = bootstrap.get("static_resources");
+        self.listeners.extend(resources.get("listeners").items());
+        self.clusters.extend(resources.get("clusters").items());
+    }
+
+    /// Adds a resource of a discovery service.
+    pub(super) fn add_resource(&mut self, resource: Place<'a>) {
+        // A resource may be wrapped, with its name and version.
+        let (kind, resource) = match typed(&resource) {
+            (kind, inner) if kind.ends_with("discovery.v3.Resource") => typed(&inner.get("resource")),
+            typed => typed,
+        };
+        let name = resource.get("name").text().unwrap_or_default().to_owned();
+        match kind.rsplit('.').next().unwrap_or_default() {
+            "Listener" => self.listeners.push(resource),
+            "Cluster" => self.clusters.push(resource),
+            "RouteConfiguration" => {
+                self.route_configs.insert(name, resource);
+            }
+            "TypedExtensionConfig" => {
+                self.extensions.insert(name, resource.get("typed_config"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Finds the chains, once all files are added.
+    pub(super) fn connect(&mut self) {
+        let mut chains = Vec::new();
+        for listener in &self.listeners {
+            let many = listener.get("filter_chains").items();
+            let default = Some(listener.get("default_filter_chain")).filter(Place::exists);
+            for filter_chain in many.chain(default) {
+                for filter in filter_chain.get("filters").items() {
+                    let (kind, manager) = typed(&filter.get("typed_config"));
+                    if kind.ends_with(MANAGER) {
+                        chains.push(self.chain(Some(*listener), Some(filter_chain), manager));
+                    }
+                }
+            }
+            let (kind, manager) = typed(&listener.at("api_listener.api_listener"));
+            if kind.ends_with(MANAGER) {
+                chains.push(self.chain(Some(*listener), None, manager));
+            }
+        }
+        self.chains = chains;
+    }
+
+    fn chain(
+        &self,
+        listener: Option<Place<'a>>,
+        filter_chain: Option<Place<'a>>,
+        manager: Place<'a>,
+    ) -> Chain<'a> {
+        let inline = manager.get("route_config");
+        let routes = if inline.exists() {
+            Some(inline)
+        } else {
+            let name = manager.at("rds.route_config_name").text();
+            name.and_then(|name| self.route_configs.get(name).copied())
+        };
+        let filters = manager.get("http_filters").items().map(|place| self.filter(place)).collect();
+        Chain { listener, filter_chain, manager, filters, routes }
+    }
+
+    /// Reads an entry of a list of filters; configuration that is discovered is looked up.
+    pub(super) fn filter(&self, place: Place<'a>) -> Filter<'a> {
+        let name = place.get("name").text().unwrap_or_default().to_owned();
+        let discovery = place.get("config_discovery");
+        let written = if discovery.exists() {
+            self.extensions.get(&name).copied().unwrap_or_else(|| discovery.get("default_config"))
+        } else {
+            place.get("typed_config")
+        };
+        let (kind, config) = typed(&written);
+        let promised = discovery.get("type_urls").items().next().and_then(|url| url.text());
+        let kind = if kind.is_empty() {
+            promised.unwrap_or_default().rsplit('/').next().unwrap_or_default().to_owned()
+        } else {
+            kind
+        };
+        let kind = kind.strip_prefix(HTTP_FILTERS).map(str::to_owned).unwrap_or(kind);
+        Filter { place, name, kind, config, disabled: place.get("disabled").is_true() }
+    }
+
+    pub(super) fn cluster(&self, name: &str) -> Option<Place<'a>> {
+        self.clusters.iter().find(|cluster| cluster.get("name").is(name)).copied()
+    }
+}
+
+impl<'a> Filter<'a> {
+    /// First word of the type: `jwt_authn`, `wasm`, `router`.
+    pub(super) fn word(&self) -> &str {
+        self.kind.split('.').next().unwrap_or_default()
+    }
+}
+
+impl<'a> Chain<'a> {
+    pub(super) fn is_internal(&self) -> bool {
+        self.listener.is_some_and(|listener| listener.get("internal_listener").exists())
+    }
+
+    pub(super) fn virtual_hosts(&self) -> impl Iterator<Item = Place<'a>> + use<'a> {
+        self.routes.map(|routes| routes.get("virtual_hosts").items()).into_iter().flatten()
+    }
+}

@@ -1,0 +1,266 @@
+//! One mistake in a good file is one finding.
+
+use crate::{Promise, difference, shipped};
+use fencepost_store::check::Code::{self, *};
+use fencepost_store::check::Severity::{Error, Note, Warning};
+use fencepost_store::check::check;
+
+/// A mistake: in which shipped file, what is replaced by what, and what is found.
+struct Mistake {
+    name: &'static str,
+    file: &'static str,
+    edits: &'static [(&'static str, &'static str)],
+    promised: &'static [Promise],
+}
+
+macro_rules! mistakes {
+    ($($name:literal in $file:literal: [$($from:expr => $to:expr),+ $(,)?] => [$($promise:expr),* $(,)?];)*) => {
+        const MISTAKES: &[Mistake] = &[$(Mistake {
+            name: $name,
+            file: $file,
+            edits: &[$(($from, $to)),+],
+            promised: &[$($promise),*],
+        }),*];
+    };
+}
+
+const ROUTER: &str = "          - name: envoy.filters.http.router";
+const FENCEPOST: &str = "          - name: fencepost\n";
+const MARK: &str = "{fencepost: {policy: payments}}}";
+const GUARDED: &str = "route: {cluster: app}\n              - match: {prefix: /}\n                route";
+const SCOPE: &str = r#"{"jwt": {"payload": "jwt_payload", "claim": "sub"}}"#;
+
+mistakes! {
+    // The filter's configuration.
+    "an unknown field" in "edge.yaml": [r#""wait": "5s""# => r#""wiat": "5s""#] => [(Error, ConfigInvalid, "wiat")];
+    "a zero duration" in "edge.yaml": [r#""wait": "5s""# => r#""wait": "0s""#] => [(Error, ConfigInvalid, r#""wait": "0s""#)];
+    "a null" in "edge.yaml": [r#""wait": "5s""# => r#""wait": null"#] => [(Error, ConfigInvalid, "null")];
+    "no scope" in "edge.yaml": ["                          \"scope\": [{\"jwt\": {\"payload\": \"jwt_payload\", \"claim\": \"sub\"}}],\n" => ""]
+        => [(Error, ConfigInvalid, r#""payments": {"#)];
+    "properties without a body" in "edge.yaml": [r#""body": "json""# => r#""properties": ["a"], "body": "none""#]
+        => [(Error, ConfigInvalid, "fingerprint")];
+    "a secret" in "edge.yaml": [r#""timeout": "2s""# => r#""token": "x""#] => [(Error, ConfigInvalid, r#""token""#)];
+    "text that is no JSON" in "edge.yaml": [r#""wait": "5s","# => r#""wait": "5s";"#] => [(Error, ConfigInvalid, ";")];
+    "no configuration" in "edge.yaml": ["              configuration:" => "              x:"] => [(Error, ConfigMissing, "config:")];
+    "a wrong field in a Struct" in "edge.yaml": ["protobuf.StringValue\n                  value: |\n" => "protobuf.Struct\n                  value:\n", r#""wait": "5s""# => r#""wait": 5"#]
+        => [(Error, ConfigInvalid, r#""wait": 5"#)];
+    "a Struct" in "edge.yaml": ["protobuf.StringValue\n                  value: |\n" => "protobuf.Struct\n                  value:\n"] => [];
+    "another message" in "edge.yaml": ["protobuf.StringValue" => "protobuf.BytesValue"] => [(Error, ConfigForm, "configuration:")];
+
+    // The plugin.
+    "no host option" in "edge.yaml": ["                allow_on_headers_stop_iteration: true " => "                "]
+        => [(Error, HostOptionMissing, "config:")];
+    "the host option off" in "edge.yaml": ["allow_on_headers_stop_iteration: true" => "allow_on_headers_stop_iteration: false"]
+        => [(Error, HostOptionMissing, "allow_on_headers_stop_iteration: false")];
+    "fail open" in "edge.yaml": ["FAIL_RELOAD" => "FAIL_OPEN"] => [(Error, FailurePolicyOpen, "FAIL_OPEN")];
+    "fail open, the old way" in "edge.yaml": ["failure_policy: FAIL_RELOAD" => "fail_open: true"]
+        => [(Error, FailurePolicyOpen, "fail_open")];
+    "fail closed" in "edge.yaml": ["FAIL_RELOAD" => "FAIL_CLOSED"] => [(Note, FailurePolicyNoReload, "FAIL_CLOSED")];
+    "no id of the VM" in "edge.yaml": ["vm_id: fencepost" => "vm_id: \"\""] => [(Warning, VmIdEmpty, "vm_id")];
+    "another runtime" in "edge.yaml": ["runtime.v8" => "runtime.wasmtime"] => [(Warning, RuntimeUntested, "wasmtime")];
+
+    // The order of the filters.
+    "authentication behind" in "mtls.yaml": [ROUTER => "          - {name: authz, typed_config: {\"@type\": type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz}}\n          - name: envoy.filters.http.router"]
+        => [(Error, AuthenticationAfter, "authz")];
+    "a cache behind" in "edge.yaml": [ROUTER => "          - {name: kept, typed_config: {\"@type\": type.googleapis.com/envoy.extensions.filters.http.cache.v3.CacheConfig}}\n          - name: envoy.filters.http.router"]
+        => [(Error, CacheAfter, "kept")];
+    "an external processor of bodies behind" in "edge.yaml": [ROUTER => "          - {name: proc, typed_config: {\"@type\": type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor, processing_mode: {request_body_mode: BUFFERED}}}\n          - name: envoy.filters.http.router"]
+        => [(Error, BodyFilterAfter, "proc")];
+    "an external processor of headers behind" in "edge.yaml": [ROUTER => "          - {name: proc, typed_config: {\"@type\": type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor}}\n          - name: envoy.filters.http.router"]
+        => [(Warning, BodyFilterAfter, "proc")];
+    "Lua behind" in "edge.yaml": [ROUTER => "          - {name: script, typed_config: {\"@type\": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua}}\n          - name: envoy.filters.http.router"]
+        => [(Warning, BodyFilterAfter, "script")];
+    "compression behind" in "edge.yaml": [ROUTER => "          - {name: small, typed_config: {\"@type\": type.googleapis.com/envoy.extensions.filters.http.compressor.v3.Compressor}}\n          - name: envoy.filters.http.router"]
+        => [(Warning, BodyFilterAfter, "small")];
+    "a buffer behind" in "edge.yaml": [ROUTER => "          - {name: buffer, typed_config: {\"@type\": type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer}}\n          - name: envoy.filters.http.router"]
+        => [(Warning, AnsweringFilterAfter, "buffer")];
+    "a rate limit behind, in a TypedStruct" in "edge.yaml": [ROUTER => "          - {name: limit, typed_config: {\"@type\": type.googleapis.com/xds.type.v3.TypedStruct, type_url: type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit, value: {}}}\n          - name: envoy.filters.http.router"]
+        => [(Warning, AnsweringFilterAfter, "limit")];
+    "CORS behind" in "edge.yaml": [ROUTER => "          - {name: cors, typed_config: {\"@type\": type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors}}\n          - name: envoy.filters.http.router"]
+        => [(Warning, CorsAfter, "cors")];
+    "something behind" in "edge.yaml": [ROUTER => "          - {name: odd, typed_config: {\"@type\": type.googleapis.com/acme.Odd}}\n          - name: envoy.filters.http.router"]
+        => [(Warning, UnknownFilterAfter, "odd")];
+    "no router" in "edge.yaml": [ROUTER => "          - name: envoy.filters.http.set_metadata", "filters.http.router.v3.Router" => "filters.http.set_metadata.v3.Config"]
+        => [(Error, RouterMissing, "http_filters")];
+
+    // Identity.
+    "no authentication before" in "mtls.yaml": [r#"["peer_san"]"# => r#"[{"jwt": {"payload": "p", "claim": "sub"}}]"#]
+        => [(Error, AuthenticationMissing, r#""scope""#)];
+    "authentication that is off" in "edge.yaml": ["          - name: envoy.filters.http.jwt_authn\n" => "          - name: envoy.filters.http.jwt_authn\n            disabled: true\n"]
+        => [(Error, AuthenticationMissing, r#""scope""#)];
+    "metadata that nobody makes" in "mtls.yaml": [r#"["peer_san"]"# => r#"[{"metadata": {"filter": "envoy.filters.http.ext_authz", "path": ["sub"]}}]"#]
+        => [(Error, AuthenticationMissing, r#""scope""#)];
+    "filter state that nobody sets" in "mtls.yaml": [r#"["peer_san"]"# => r#"[{"filter_state": {"key": "user"}}]"#]
+        => [(Error, AuthenticationMissing, r#""scope""#)];
+    "another payload" in "edge.yaml": ["payload_in_metadata: jwt_payload" => "payload_in_metadata: payload"]
+        => [(Error, JwtPayloadMissing, r#""scope""#)];
+    "certificates that are not asked for" in "edge.yaml": [SCOPE => r#""peer_san""#]
+        => [(Error, PeerCertificateUnverified, r#""scope""#)];
+    "certificates that are not checked" in "mtls.yaml": ["            validation_context:\n              trusted_ca: {filename: /etc/envoy/clients-ca.pem}\n" => ""]
+        => [(Error, PeerCertificateUnverified, "transport_socket")];
+    "certificates that are optional" in "mtls.yaml": ["require_client_certificate: true" => "require_client_certificate: false"]
+        => [(Note, PeerCertificateUnverified, "transport_socket")];
+    "a header that clients can send" in "edge.yaml": [SCOPE => r#"{"header": {"name": "x-user", "trusted": true}}"#]
+        => [(Warning, TrustedHeaderOpen, r#""scope""#)];
+    "metadata that is required and never made" in "edge.yaml": [r#""wait": "5s""# => r#""require_metadata": ["envoy.filters.http.ext_authz"]"#]
+        => [(Error, RequiredMetadataMissing, "require_metadata")];
+
+    // Routes.
+    "an unknown policy" in "edge.yaml": [MARK => "{fencepost: {policy: payment}}}"]
+        => [(Warning, PolicyUnused, r#""payments": {"#), (Error, RoutePolicyUnknown, "policy: payment}")];
+    "metadata without a policy" in "edge.yaml": [MARK => "{fencepost: {wait: 1s}}}"]
+        => [(Warning, PolicyUnused, r#""payments": {"#), (Error, RoutePolicyMissing, "wait: 1s")];
+    "a wrong override" in "edge.yaml": [MARK => "{fencepost: {policy: payments, wait: 5}}}"]
+        => [(Warning, PolicyUnused, r#""payments": {"#), (Error, RouteOverrideInvalid, "wait: 5")];
+    "an impossible override" in "edge.yaml": [MARK => "{fencepost: {policy: payments, fingerprint: {body: none, properties: [a]}}}}"]
+        => [(Warning, PolicyUnused, r#""payments": {"#), (Error, RouteOverrideInvalid, "properties: [a]")];
+    "no filter" in "edge.yaml": [FENCEPOST => "          - name: other\n", "name: fencepost\n                root_id: fencepost" => "name: other\n                root_id: other", "fencepost_filter" => "filter", "decide_cluster" => "decide"]
+        => [(Note, NothingFound, ""), (Error, RouteWithoutFilter, "policy: payments")];
+    "the filter off on a route" in "edge.yaml": ["                route: {cluster: app}\n" => "                route: {cluster: app}\n                typed_per_filter_config: {fencepost: {\"@type\": type.googleapis.com/envoy.config.route.v3.FilterConfig, disabled: true}}\n"]
+        => [(Error, FilterDisabled, "disabled: true")];
+    "the filter off everywhere" in "edge.yaml": [FENCEPOST => "          - name: fencepost\n            disabled: true\n"]
+        => [(Error, FilterDisabled, "disabled: true")];
+    "a method that is not guarded" in "edge.yaml": ["{prefix: /payments}" => "{prefix: /payments, headers: [{name: \":method\", string_match: {exact: DELETE}}]}"]
+        => [(Warning, MethodNeverGuarded, "DELETE")];
+    "a guarded redirect" in "edge.yaml": [GUARDED => "redirect: {https_redirect: true}\n              - match: {prefix: /}\n                route"]
+        => [(Note, RouteAnswersItself, "redirect")];
+    "a policy for nobody" in "edge.yaml": ["\"policies\": {\n" => "\"policies\": {\n                        \"spare\": {\"namespace\": \"spare\", \"anonymous\": true},\n"]
+        => [(Warning, PolicyUnused, "spare")];
+    "retries that are allowed" in "edge.yaml": [r#""wait": "5s""# => r#""retries": "allow""#, GUARDED => "route: {cluster: app, retry_policy: {retry_on: 5xx}}\n              - match: {prefix: /}\n                route"]
+        => [(Warning, RouteRetries, "retry_policy")];
+    "hedging" in "edge.yaml": [GUARDED => "route: {cluster: app, hedge_policy: {hedge_on_per_try_timeout: true}}\n              - match: {prefix: /}\n                route"]
+        => [(Error, RouteHedging, "hedge_policy")];
+    "a mirror" in "edge.yaml": [GUARDED => "route: {cluster: app, request_mirror_policies: [{cluster: shadow}]}\n              - match: {prefix: /}\n                route"]
+        => [(Warning, RouteMirror, "shadow")];
+    "a mirror to itself" in "edge.yaml": ["            - name: all\n" => "            - name: all\n              request_mirror_policies: [{cluster: app}]\n"]
+        => [(Error, RouteMirror, "request_mirror_policies")];
+    "an internal redirect" in "edge.yaml": [GUARDED => "route: {cluster: app, internal_redirect_policy: {}}\n              - match: {prefix: /}\n                route"]
+        => [(Error, RouteInternalRedirect, "internal_redirect_policy")];
+
+    // Times.
+    "a route timeout" in "edge.yaml": [GUARDED => "route: {cluster: app, timeout: 15s}\n              - match: {prefix: /}\n                route"]
+        => [(Warning, RouteTimeoutReplaced, "timeout: 15s")];
+    "short attempts" in "edge.yaml": [GUARDED => "route: {cluster: app, retry_policy: {per_try_timeout: 5s}}\n              - match: {prefix: /}\n                route"]
+        => [(Warning, PerTryTimeoutShort, "per_try_timeout: 5s")];
+    "an idle timeout below the wait" in "edge.yaml": ["stream_idle_timeout: 120s" => "stream_idle_timeout: 5s"]
+        => [(Error, StreamIdleTimeoutShort, "stream_idle_timeout: 5s")];
+    "an idle timeout below the run" in "edge.yaml": ["stream_idle_timeout: 120s" => "stream_idle_timeout: 60s"]
+        => [(Warning, StreamIdleTimeoutShort, "stream_idle_timeout: 60s")];
+    "a run above Envoy's idle timeout" in "edge.yaml": ["stream_idle_timeout: 120s" => "# no timeout", r#""max_run": "60s""# => r#""max_run": "5m""#]
+        => [(Warning, StreamIdleTimeoutShort, r#""max_run""#)];
+    "a short request timeout" in "edge.yaml": ["request_headers_timeout: 10s" => "request_timeout: 7s"]
+        => [(Error, RequestTimeoutShort, "request_timeout: 7s")];
+    "short streams" in "edge.yaml": ["request_headers_timeout: 10s" => "common_http_protocol_options: {max_stream_duration: 30s}"]
+        => [(Warning, StreamDurationShort, "max_stream_duration: 30s")];
+
+    // Buffers.
+    "a buffer below the request" in "detached.yaml": ["per_connection_buffer_limit_bytes: 1048576" => "per_connection_buffer_limit_bytes: 32768"]
+        => [(Warning, RequestBufferSmall, "32768")];
+    "a window below the request" in "detached.yaml": ["request_headers_timeout: 10s" => "http2_protocol_options: {initial_stream_window_size: 65536}"]
+        => [(Warning, RequestBufferSmall, "65536")];
+    "a buffer below the answer" in "edge.yaml": [r#""response": {"ttl": "24h", "max_body": "512KiB"}"# => r#""response": {"ttl": "24h", "max_body": "2MiB"}"#]
+        => [(Error, ResponseBufferSmall, "1048576")];
+    "no listener limit, and a large answer" in "edge.yaml": ["per_connection_buffer_limit_bytes: 1048576" => "# none", r#""response": {"ttl": "24h", "max_body": "512KiB"}"# => r#""response": {"ttl": "24h", "max_body": "900KiB"}"#]
+        => [(Warning, ResponseBufferSmall, r#""max_body": "900KiB""#)];
+
+    // Local replies.
+    "a format for all local replies" in "edge.yaml": ["request_headers_timeout: 10s" => "local_reply_config: {body_format: {text_format_source: {inline_string: x}}}"]
+        => [(Error, LocalReplyRewritten, "body_format")];
+    "a mapper by status" in "edge.yaml": ["request_headers_timeout: 10s" => "local_reply_config: {mappers: [{filter: {status_code_filter: {comparison: {op: GE, value: {default_value: 500, runtime_key: x}}}}, status_code: 500}]}"]
+        => [(Error, LocalReplyRewritten, "mappers")];
+    "a mapper that adds headers" in "edge.yaml": ["request_headers_timeout: 10s" => "local_reply_config: {mappers: [{filter: {}, headers_to_add: [{header: {key: a, value: b}}]}]}"]
+        => [(Warning, LocalReplyRewritten, "mappers")];
+
+    // Clusters of the service.
+    "no store cluster" in "edge.yaml": [r#""decide_cluster": "fencepost_store""# => r#""decide_cluster": "fencepost_stor""#]
+        => [(Error, StoreClusterMissing, "fencepost_stor\"")];
+    "one store cluster" in "edge.yaml": [r#""decide_cluster": "fencepost_store""# => r#""decide_cluster": "fencepost_store_waiting""#]
+        => [(Warning, StoreClustersSame, "claim_cluster")];
+    "HTTP/1 to the service" in "edge.yaml": ["    typed_extension_protocol_options: *http2\n" => ""]
+        => [(Warning, StoreClusterHttp1, "fencepost_store_waiting")];
+    "default circuit breakers" in "edge.yaml": ["    circuit_breakers: *raised\n" => ""]
+        => [(Warning, StoreClusterBreakers, "fencepost_store_waiting")];
+    "low circuit breakers" in "edge.yaml": ["max_requests: 20000" => "max_requests: 5000"]
+        => [(Warning, StoreClusterBreakers, "max_requests: 5000")];
+    "a long connect timeout" in "edge.yaml": [r#""timeout": "2s""# => r#""timeout": "1s""#]
+        => [(Warning, StoreConnectTimeoutLong, "connect_timeout: 1s"), (Warning, StoreConnectTimeoutLong, "connect_timeout: 1s")];
+    "short calls to the service" in "edge.yaml": ["explicit_http_config:" => "common_http_protocol_options: {max_stream_duration: 3s}\n        explicit_http_config:"]
+        => [(Warning, StoreStreamDurationShort, "max_stream_duration"), (Warning, StoreStreamDurationShort, "max_stream_duration")];
+
+    // Detached execution.
+    "no detached cluster" in "detached.yaml": [r#""cluster": "fencepost_loopback""# => r#""cluster": "loopback""#]
+        => [(Error, DetachedClusterMissing, "detached")];
+    "a rewrite that is lost" in "edge.yaml": [r#""wait": "5s""# => r#""execution": {"detached": {"cluster": "app", "timeout": "65s"}}"#, GUARDED => "route: {cluster: app, prefix_rewrite: /v2}\n              - match: {prefix: /}\n                route"]
+        => [(Warning, DetachedWithoutLoopback, "prefix_rewrite")];
+    "a loopback to the application" in "detached.yaml": [r#""cluster": "fencepost_loopback""# => r#""cluster": "app""#]
+        => [(Error, LoopbackNotInternal, "name: app"), (Warning, LoopbackClusterBreakers, "name: app")];
+    "no internal listener" in "detached.yaml": ["  - name: fencepost_loopback\n    internal_listener" => "  - name: other\n    internal_listener"]
+        => [(Error, LoopbackListenerMissing, "name: fencepost_loopback")];
+    "a side door" in "detached.yaml": ["    internal_listener: {} " => "    address: {socket_address: {address: 0.0.0.0, port_value: 10001}} "]
+        => [(Error, LoopbackListenerOpen, "10001")];
+    "no extension for internal listeners" in "detached.yaml": ["- name: envoy.bootstrap.internal_listener" => "- name: envoy.bootstrap.other"]
+        => [(Error, InternalListenerExtensionMissing, "")];
+    "retries in the loopback" in "detached.yaml": ["header: {key: x-envoy-max-retries, value: \"0\"}" => "header: {key: x-envoy-max-retries, value: \"1\"}"]
+        => [(Error, LoopbackRetriesOn, "http_filters")];
+    "no max_run in the loopback" in "detached.yaml": ["key: x-envoy-upstream-rq-timeout-ms" => "key: x-envoy-upstream-rq-timeout"]
+        => [(Error, LoopbackMaxRunMissing, "http_filters")];
+    "a header that leaks" in "detached.yaml": ["                - remove: x-fencepost-max-run-ms\n" => ""]
+        => [(Warning, LoopbackMaxRunMissing, "http_filters")];
+    "no report" in "detached.yaml": ["key: x-fencepost-ending" => "key: x-fencepost-end"]
+        => [(Error, LoopbackReportMissing, "- name: all")];
+    "another report" in "detached.yaml": ["|%RESPONSE_FLAGS%" => ""] => [(Error, LoopbackReportMissing, "value:")];
+    "a report that can be forged" in "detached.yaml": ["                append_action: OVERWRITE_IF_EXISTS_OR_ADD\n              routes:" => "              routes:"]
+        => [(Error, LoopbackReportForgeable, "- header:")];
+    "no last route" in "detached.yaml": ["              - match: {prefix: /}           # no route is an ending as well\n                direct_response: {status: 404}\n" => ""]
+        => [(Warning, LoopbackCatchAllMissing, "routes:")];
+    "a route that the loopback lacks" in "detached.yaml": ["{prefix: /payments}   # the real route" => "{prefix: /payment/}   # the real route"]
+        => [(Error, LoopbackRouteMissing, "{prefix: /payments}")];
+    "no client certificate" in "detached.yaml": ["forward_client_cert_details: ALWAYS_FORWARD_ONLY" => "forward_client_cert_details: SANITIZE"]
+        => [(Warning, LoopbackClientCertificate, "SANITIZE")];
+    "the loopback as an edge" in "detached.yaml": ["use_remote_address: false" => "use_remote_address: true"]
+        => [(Error, LoopbackRemoteAddress, "use_remote_address: true")];
+    "the filter in the loopback" in "detached.yaml": ["          http_filters:\n          - name: envoy.filters.http.header_mutation" => "          http_filters:\n          - {name: fencepost-too, config_discovery: {type_urls: [type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm]}}\n          - name: envoy.filters.http.header_mutation"]
+        => [(Error, LoopbackGuarded, "fencepost-too"), (Note, NotChecked, "fencepost-too")];
+    "default circuit breakers of the loopback" in "detached.yaml": ["server_listener_name: fencepost_loopback}}}}]}]\n    circuit_breakers: *raised" => "server_listener_name: fencepost_loopback}}}}]}]"]
+        => [(Warning, LoopbackClusterBreakers, "name: fencepost_loopback")];
+    "a timeout of the loopback's route" in "detached.yaml": ["header rules\n                route: {cluster: app}" => "header rules\n                route: {cluster: app, timeout: 15s}"]
+        => [(Warning, RouteTimeoutReplaced, "timeout: 15s")];
+    "a mirror in the loopback" in "detached.yaml": ["header rules\n                route: {cluster: app}" => "header rules\n                route: {cluster: app, request_mirror_policies: [{cluster: shadow}]}"]
+        => [(Warning, RouteMirror, "shadow")];
+    "routes that are elsewhere" in "edge.yaml": ["          route_config:\n" => "          rds: {route_config_name: r}\n          x:\n"]
+        => [(Note, NotChecked, "")];
+}
+
+#[test]
+fn one_mistake_is_one_finding_on_its_line() {
+    let mut wrong = Vec::new();
+    for mistake in MISTAKES {
+        let mut text = shipped(mistake.file);
+        for (from, to) in mistake.edits {
+            if !text.contains(from) {
+                wrong.push(format!("{}: {from:?} is not in {}", mistake.name, mistake.file));
+            }
+            text = text.replacen(from, to, 1);
+        }
+        match check(&[("file.yaml".to_owned(), text.as_bytes().to_vec())]) {
+            Err(error) => wrong.push(format!("{}: {error}", mistake.name)),
+            Ok(report) => wrong.extend(
+                difference(&text, &report, mistake.promised).map(|told| format!("{}: {told}", mistake.name)),
+            ),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_code_has_a_mistake_and_a_line_in_the_document() {
+    let document = shipped("../docs/check.md");
+    // Found in several filters or in manifests only: other tests show them.
+    let elsewhere = [RootIdShared, HostOptionUnsettable];
+    for code in Code::ALL {
+        let shown =
+            MISTAKES.iter().any(|mistake| mistake.promised.iter().any(|(_, promised, _)| promised == code));
+        assert!(shown || elsewhere.contains(code), "{code} has no row");
+        assert!(document.contains(&format!("| `{code}` |")), "{code} is not in docs/check.md");
+    }
+}

@@ -1,0 +1,263 @@
+//! What is read, and how files are put together.
+
+use crate::{assert_findings, check_one, envoy, shipped};
+use fencepost_store::check::Code::*;
+use fencepost_store::check::Severity::{Error, Note, Warning};
+use fencepost_store::check::check;
+use proptest::prelude::*;
+use serde_json::Value;
+use std::path::Path;
+
+fn all_files(folder: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            found.push(path.strip_prefix(envoy()).unwrap().display().to_string());
+        }
+    }
+}
+
+#[test]
+fn every_shipped_manifest_is_clean_alone_and_with_its_neighbours() {
+    let mut names = Vec::new();
+    all_files(&envoy(), &mut names);
+    names.retain(|name| !name.starts_with("policies/"));
+    names.sort();
+    assert!(names.len() >= 10, "{names:?}");
+    let read = |name: &String| (name.clone(), shipped(name).into_bytes());
+    for name in &names {
+        let report = check(&[read(name)]).unwrap();
+        assert!(report.is_clean(true), "{report}");
+    }
+    let folders = ["ecds/", "istio/", "gateway/", "kubernetes/"];
+    for folder in folders {
+        let together: Vec<_> = names.iter().filter(|name| name.starts_with(folder)).map(read).collect();
+        assert!(!together.is_empty(), "{folder}");
+        let report = check(&together).unwrap();
+        assert!(report.is_clean(true), "{report}");
+        assert!(report.summary.filters == 1 || folder == "kubernetes/", "{folder}: {report}");
+    }
+}
+
+#[test]
+fn a_bootstrap_in_json_and_in_camel_case_is_read_too() {
+    let text = shipped("edge.yaml").replace("FAIL_RELOAD", "FAIL_OPEN");
+    let value: Value = serde_saphyr::from_str(&text).unwrap();
+    let pretty = serde_json::to_string_pretty(&value).unwrap();
+    let camel = pretty.replace("failure_policy", "failurePolicy").replace("typed_config", "typedConfig");
+    for json in [pretty, camel] {
+        let report = check_one(&json);
+        let marker = if json.contains("failurePolicy") { "failurePolicy" } else { "failure_policy" };
+        assert_findings("json", &json, &report, &[(Error, FailurePolicyOpen, marker)]);
+    }
+}
+
+#[test]
+fn a_configuration_on_one_line_is_found_by_the_line_of_its_text() {
+    let mut text = shipped("edge.yaml");
+    let (start, end) = (text.find("value: |").unwrap(), text.find("          # 3. The router").unwrap());
+    let config: Value = serde_json::from_str(&text[start + "value: |".len()..end]).unwrap();
+    let one_line = config.to_string().replace(r#""wait":"5s""#, r#""wait":"0s""#);
+    text.replace_range(start..end, &format!("value: '{one_line}'\n"));
+    assert_findings("one line", &text, &check_one(&text), &[(Error, ConfigInvalid, "value: '")]);
+}
+
+#[test]
+fn resource_files_belong_to_the_bootstrap_beside_them() {
+    let bootstrap = shipped("ecds/bootstrap.yaml");
+    let filter = shipped("ecds/fencepost.yaml").replace(r#""wait": "5s""#, r#""wait": "0s""#);
+    let file = |name: &str, text: &str| (name.to_owned(), text.as_bytes().to_vec());
+    let alone = check_one(&bootstrap);
+    assert_findings("alone", &bootstrap, &alone, &[(Note, NotChecked, "- name: fencepost")]);
+    let report = check(&[file("b.yaml", &bootstrap), file("f.yaml", &filter)]).unwrap();
+    assert_findings("both", &filter, &report, &[(Error, ConfigInvalid, r#""wait""#)]);
+    assert_eq!(report.findings[0].file, "f.yaml");
+
+    // Routes of a file of their own.
+    let edge = shipped("edge.yaml");
+    let (head, tail) = edge.split_once("          route_config:\n").unwrap();
+    let (routes, clusters) = tail.split_once("  clusters:\n").unwrap();
+    let outer = format!("{head}          rds: {{route_config_name: ingress}}\n  clusters:\n{clusters}");
+    let kind = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+    let inner = format!("resources:\n          - \"@type\": {kind}\n{routes}")
+        .replace("policy: payments", "policy: pay");
+    let report = check(&[file("b.yaml", &outer), file("rds.yaml", &inner)]).unwrap();
+    let codes: Vec<_> = report.findings.iter().map(|finding| (finding.file.as_str(), finding.code)).collect();
+    assert_eq!(codes, [("b.yaml", PolicyUnused), ("rds.yaml", RoutePolicyUnknown)], "{report}");
+}
+
+#[test]
+fn two_bootstraps_do_not_mix() {
+    let detached = shipped("detached.yaml");
+    let edge = shipped("edge.yaml").replacen(
+        r#""decide_cluster": "fencepost_store""#,
+        r#""decide_cluster": "fencepost_loopback""#,
+        1,
+    );
+    let files = [("a.yaml".to_owned(), detached.into_bytes()), ("b.yaml".to_owned(), edge.into_bytes())];
+    let report = check(&files).unwrap();
+    assert_eq!(report.findings.len(), 1, "{report}");
+    assert_eq!((report.findings[0].file.as_str(), report.findings[0].code), ("b.yaml", StoreClusterMissing));
+}
+
+#[test]
+fn filters_that_differ_need_ids_of_their_own() {
+    let edge = shipped("edge.yaml");
+    let (start, end) = (edge.find("  - name: ingress\n").unwrap(), edge.find("  clusters:\n").unwrap());
+    let listener = &edge[start..end];
+    let with = |second: &str| format!("{}{second}{}", &edge[..end], &edge[end..]);
+    let same = check_one(&with(listener));
+    assert!(same.findings.is_empty(), "{same}");
+    let text = with(&listener.replace(r#""key_prefix": "prod""#, r#""key_prefix": "beta""#));
+    assert_findings("shared ids", &text, &check_one(&text), &[(Warning, RootIdShared, "root_id: fencepost")]);
+    let own = text.replacen("vm_id: fencepost", "vm_id: fencepost-beta", 1);
+    assert!(check_one(&own).findings.is_empty());
+}
+
+#[test]
+fn a_policy_is_in_use_if_any_listener_uses_it() {
+    let edge = shipped("edge.yaml");
+    let (start, end) = (edge.find("  - name: ingress\n").unwrap(), edge.find("  clusters:\n").unwrap());
+    let unmarked =
+        edge[start..end].replace("metadata: {filter_metadata: {fencepost: {policy: payments}}}", "name: x");
+    let text = format!("{}{unmarked}{}", &edge[..end], &edge[end..]);
+    assert!(check_one(&text).findings.is_empty());
+}
+
+#[test]
+fn overrides_of_virtual_host_and_route_are_merged() {
+    let edge = shipped("edge.yaml");
+    let host = "domains: [\"*\"]\n              metadata: {filter_metadata: {fencepost: {policy: payments, max_run: 110s}}}\n";
+    let text = edge.replacen("domains: [\"*\"]\n", host, 1).replace("{policy: payments}", "{wait: 10s}");
+    // 10 s + 2 s + 110 s are more than 120 s, on the marked route; without the override, not on the other.
+    assert_findings(
+        "merged",
+        &text,
+        &check_one(&text),
+        &[(Warning, StreamIdleTimeoutShort, "stream_idle_timeout")],
+    );
+}
+
+#[test]
+fn patches_of_a_mesh_are_read_as_fragments() {
+    let text = shipped("istio/envoyfilter.yaml");
+    for (from, to, promised) in [
+        ("FAIL_RELOAD", "FAIL_OPEN", (Error, FailurePolicyOpen, "FAIL_OPEN")),
+        ("operation: INSERT_BEFORE", "operation: INSERT_FIRST", (Error, AuthenticationMissing, "value:")),
+        ("allow_on_headers_stop_iteration: true", "x: 1", (Error, HostOptionMissing, "config:")),
+        ("{policy: payments}", "{policy: pay}", (Error, RoutePolicyUnknown, "policy: pay}")),
+        ("vm_id: ", "x: ", (Warning, VmIdEmpty, "vm_config:")),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let broken = text.replacen(from, to, 1);
+        assert_findings(from, &broken, &check_one(&broken), &[promised]);
+    }
+    // A list of manifests is the same.
+    let first = text.split("\n---\n").next().unwrap();
+    let indented: String = first.lines().map(|line| format!("  {line}\n")).collect();
+    let list =
+        format!("apiVersion: v1\nkind: List\nitems:\n-\n{}", indented.replace("FAIL_RELOAD", "FAIL_OPEN"));
+    assert_findings("list", &list, &check_one(&list), &[(Error, FailurePolicyOpen, "FAIL_OPEN")]);
+}
+
+#[test]
+fn patches_of_a_gateway_are_read_as_fragments() {
+    let text = shipped("gateway/envoypatchpolicy.yaml");
+    let broken = text.replacen("FAIL_RELOAD", "FAIL_OPEN", 1);
+    assert_findings("gateway", &broken, &check_one(&broken), &[(Error, FailurePolicyOpen, "FAIL_OPEN")]);
+    let broken = text.replacen("policy: payments", "policy: pay", 1);
+    assert_findings("gateway", &broken, &check_one(&broken), &[(Error, RoutePolicyUnknown, "policy: pay")]);
+}
+
+#[test]
+fn plugins_of_meshes_and_gateways_cannot_set_the_host_option() {
+    let config = "{store: {decide_cluster: a, claim_cluster: b}, key_prefix: p, policies: {}}";
+    let plugin = format!(
+        "apiVersion: extensions.istio.io/v1alpha1\nkind: WasmPlugin\nmetadata: {{name: x}}\nspec:\n  \
+         url: oci://registry.example/fencepost:1\n  phase: AUTHZ\n  pluginConfig: {config}\n"
+    );
+    assert_findings(
+        "plugin",
+        &plugin,
+        &check_one(&plugin),
+        &[(Error, HostOptionUnsettable, "kind: WasmPlugin")],
+    );
+    let open = format!("{plugin}  failStrategy: FAIL_OPEN\n");
+    let promised = [(Error, HostOptionUnsettable, "kind"), (Error, FailurePolicyOpen, "failStrategy")];
+    assert_findings("open", &open, &check_one(&open), &promised);
+    let jwt = "policies: {pay: {namespace: n, scope: [{jwt: {payload: p, claim: sub}}]}}";
+    let early = plugin.replace("policies: {}", jwt).replace("AUTHZ", "AUTHN");
+    let promised = [(Error, HostOptionUnsettable, "kind"), (Error, AuthenticationMissing, "phase")];
+    assert_findings("early", &early, &check_one(&early), &promised);
+    let gateway = format!(
+        "apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: EnvoyExtensionPolicy\nmetadata: {{name: x}}\nspec:\n  \
+         wasm:\n  - name: guard\n    config: {config}\n"
+    );
+    assert_findings("gateway", &gateway, &check_one(&gateway), &[(Error, HostOptionUnsettable, "kind")]);
+    let other = plugin.replace("fencepost", "other").replace("decide_cluster", "x");
+    assert_findings("other", &other, &check_one(&other), &[(Note, NothingFound, "apiVersion")]);
+}
+
+#[test]
+fn a_bootstrap_inside_a_config_map_keeps_its_lines() {
+    let edge = shipped("edge.yaml").replace("FAIL_RELOAD", "FAIL_OPEN");
+    let inner: String = edge.lines().map(|line| format!("    {line}\n")).collect();
+    let map =
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: x}}\ndata:\n  envoy.yaml: |\n{inner}");
+    assert_findings("map", &map, &check_one(&map), &[(Error, FailurePolicyOpen, "FAIL_OPEN")]);
+}
+
+#[test]
+fn local_replies_may_be_rewritten_if_replays_are_left_out() {
+    let edge = shipped("edge.yaml");
+    for filter in [
+        "{response_flag_filter: {flags: [UF, UH]}}",
+        "{and_filter: {filters: [{response_flag_filter: {flags: [UT]}}, {status_code_filter: {}}]}}",
+        "{header_filter: {header: {name: Idempotency-Key, present_match: true, invert_match: true}}}",
+        "{extension_filter: {name: x, typed_config: {expression: '!response.code_details.startsWith(\"fencepost\")'}}}",
+    ] {
+        let config = format!("local_reply_config: {{mappers: [{{filter: {filter}, status_code: 500}}]}}");
+        let report = check_one(&edge.replace("request_headers_timeout: 10s", &config));
+        assert!(report.findings.is_empty(), "{filter}: {report}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_an_error_with_its_line() {
+    for (text, line) in [
+        (&b"a: 1\nb: [\n"[..], 2),
+        (b"a: 1\n  b: 2\n", 2),
+        (b"a: 1\nb: \xff\n", 2),
+        (b"just text", 1),
+        (b"- a\n- b\n", 1),
+        (b"a: 1\na: 2\n", 2),
+        (b"a: *nobody\n", 1),
+    ] {
+        let error = check(&[("f".to_owned(), text.to_vec())]).unwrap_err();
+        assert_eq!((error.file.as_str(), error.line), ("f", line), "{error}");
+    }
+    assert!(check_one("").is_clean(true));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_report_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = check(&[("f".to_owned(), bytes)]);
+    }
+
+    #[test]
+    fn a_damaged_manifest_is_a_report_or_an_error(
+        file in prop::sample::select(vec!["edge.yaml", "detached.yaml", "istio/envoyfilter.yaml"]),
+        from in any::<prop::sample::Index>(),
+        len in 0..200_usize,
+        with in "[-a-z0-9:{}\\[\\]\" \n*&|]{0,20}",
+    ) {
+        let mut text: Vec<char> = shipped(file).chars().collect();
+        let from = from.index(text.len());
+        let to = (from + len).min(text.len());
+        text.splice(from..to, with.chars());
+        let _ = check(&[("f".to_owned(), text.into_iter().collect::<String>().into_bytes())]);
+    }
+}
