@@ -11,7 +11,9 @@
 use fencepost_filter_core::exchange::detached::UpstreamReply;
 use fencepost_filter_core::exchange::evidence::Evidence;
 use fencepost_filter_core::exchange::store_reply::CallReply;
-use fencepost_filter_core::exchange::{Call, Claimant, Effect, Exchange, HeldBody, Input, ResponseHead, World, limits};
+use fencepost_filter_core::exchange::{
+    Call, Claimant, Effect, Exchange, HeldBody, Input, ResponseHead, World, limits,
+};
 use fencepost_filter_core::policy::{Config, Policy};
 use fencepost_protocol::claims::*;
 use fencepost_protocol::{ClaimToken, Fence, ScopeDigest, StoreId, StoreKey, frame, paths};

@@ -56,6 +56,15 @@ impl ConfigError {
             return Self::new(at, "nothing", "a value: the field is required");
         }
         let expected = message.split_once(", expected ").map_or(message.as_str(), |(_, expected)| expected);
+        let expected = match expected {
+            "a sequence" => "a list",
+            "a boolean" => "true or false",
+            "a string" | "string" => "text",
+            "a map" => "an object",
+            rust if rust.starts_with("struct ") => "an object",
+            rust if rust.starts_with("enum ") => "one of the documented words or objects",
+            other => other,
+        };
         Self::new(at, found(&path), expected)
     }
 

@@ -14,3 +14,4 @@ mod settings;
 mod store_outage;
 mod support;
 mod tls;
+mod updates;
