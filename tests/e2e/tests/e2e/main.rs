@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests are tests
 
 mod detached;
+mod edges;
 mod endings;
 mod guarded;
 mod loopback_chain;
