@@ -60,6 +60,14 @@ test: tools wasm-trap wasm ## Run all tests, with real Envoy and real PostgreSQL
 	@echo "Running all tests. The filter's adapter is tested inside Envoy, so it has none of its own here."
 	$(CARGO) test --workspace --exclude fencepost-filter
 
+# AREAS="claims envoy" measures some of it, ARGS="--help" says what else can be chosen.
+.PHONY: bench
+bench: tools wasm ## Measure everything: a table, and target/bench/summary.json
+	@$(CARGO) build --profile wasm --target wasm32-wasip1 -p fencepost-bench-wasm
+	@$(CARGO) build --release -p fencepost-bench -p fencepost-store
+	@$(CARGO_TARGET_DIR)/release/fencepost-bench $(AREAS) --summary $(CARGO_TARGET_DIR)/bench/summary.json \
+	  --fingerprint-wasm $(CARGO_TARGET_DIR)/wasm32-wasip1/wasm/fencepost_bench_wasm.wasm $(ARGS)
+
 .PHONY: check
 check: tools ## Check format and lints, native and wasm
 	$(CARGO) fmt --all --check

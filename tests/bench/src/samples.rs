@@ -1,0 +1,44 @@
+//! Order statistics.
+
+use std::time::Duration;
+
+/// Durations of single operations.
+#[derive(Debug, Default, Clone)]
+pub struct Samples(Vec<u64>);
+
+impl Samples {
+    /// Adds one.
+    pub fn add(&mut self, duration: Duration) {
+        self.0.push(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Takes in those of another worker.
+    pub fn merge(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// A percentile (0 to 100) in microseconds.
+    pub fn us(&self, percentile: f64) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let place = (percentile / 100.0 * sorted.len() as f64) as usize;
+        sorted.get(place.min(sorted.len().saturating_sub(1))).map_or(f64::NAN, |ns| *ns as f64 / 1e3)
+    }
+
+    /// A percentile in milliseconds.
+    pub fn ms(&self, percentile: f64) -> f64 {
+        self.us(percentile) / 1e3
+    }
+}
+
+/// The median; NaN of nothing.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
