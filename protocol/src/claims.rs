@@ -22,6 +22,7 @@ pub const RENEW_MAX: usize = 512;
 /// while its holder said nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum OnLost {
     /// The key stays closed until a person, a late answer or its lifetime ends it.
     Hold,

@@ -38,6 +38,8 @@ enum Command {
     Migrate(Migrate),
     /// Look for mistakes in Envoy's configuration, offline.
     Check(Check),
+    /// Print the JSON Schema of the filter's configuration.
+    Schema,
 }
 
 #[derive(Debug, Args)]
@@ -198,6 +200,10 @@ impl Cli {
             .init();
         match self.command {
             Command::Check(check) => Ok(check.run()),
+            Command::Schema => {
+                std::io::stdout().lock().write_all(crate::check::schema_text().as_bytes())?;
+                Ok(ExitCode::SUCCESS)
+            }
             Command::Serve(serve) => serve.run().await,
             Command::Migrate(migrate) => {
                 let options =

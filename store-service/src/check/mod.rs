@@ -302,3 +302,8 @@ fn check_ids(guards: &[Guard<'_>], findings: &mut Findings) {
         }
     }
 }
+
+/// The JSON Schema of the filter's configuration, as it is shipped.
+pub fn schema_text() -> String {
+    format!("{:#}\n", fencepost_filter_core::policy::schema())
+}

@@ -64,3 +64,10 @@ fn json_has_the_findings_and_their_numbers() {
     let summary = serde_json::json!({"files": 2, "filters": 2, "errors": 0, "warnings": 0, "notes": 1});
     assert_eq!(report["summary"], summary);
 }
+
+#[test]
+fn the_schema_is_printed_as_it_is_shipped() {
+    let output = run(&["schema"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout) == crate::shipped("fencepost.schema.json"));
+}

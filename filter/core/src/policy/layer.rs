@@ -13,6 +13,7 @@ use serde::de::{
 use std::collections::BTreeMap;
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Document {
     pub store: StoreLayer,
@@ -27,6 +28,7 @@ pub struct Document {
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StoreLayer {
     pub decide_cluster: String,
@@ -36,6 +38,7 @@ pub struct StoreLayer {
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UnmarkedLayer {
     #[default]
@@ -48,6 +51,7 @@ pub enum UnmarkedLayer {
 macro_rules! layer {
     ($name:ident { $($field:ident: $type:ty,)* } nested { $($inner:ident: $layer:ty,)* }) => {
         #[derive(Debug, Clone, Default, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(deny_unknown_fields, default)]
         pub struct $name {
             $(pub $field: Option<$type>,)*
@@ -133,6 +137,7 @@ macro_rules! words {
     ($($name:ident { $($variant:ident),* })*) => {
         $(
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+            #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
             #[serde(rename_all = "snake_case")]
             pub enum $name { $($variant),* }
         )*
@@ -153,6 +158,7 @@ words! {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged, expecting = "all, sorted, none, or a list of parameter names")]
 pub enum QueryLayer {
     Word(QueryWord),
@@ -160,6 +166,7 @@ pub enum QueryLayer {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PathLayer {
     pub template: String,
@@ -168,6 +175,7 @@ pub struct PathLayer {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ExecutionLayer {
     Inline,
@@ -175,6 +183,7 @@ pub enum ExecutionLayer {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DetachedLayer {
     pub cluster: String,
@@ -184,6 +193,7 @@ pub struct DetachedLayer {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DownstreamLayer {
     pub provider: String,
@@ -194,6 +204,7 @@ pub struct DownstreamLayer {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged, expecting = "store, release, or {ttl: DURATION}")]
 pub enum StatusLayer {
     Word(StatusWord),
@@ -203,6 +214,7 @@ pub enum StatusLayer {
 words! { StatusWord { Store, Release } }
 
 #[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StatusStore {
     pub ttl: Millis,
@@ -210,6 +222,7 @@ pub struct StatusStore {
 
 /// One scope source, with its settings.
 #[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ScopeLayer {
     Jwt(JwtLayer),
@@ -222,6 +235,7 @@ pub enum ScopeLayer {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct JwtLayer {
     pub payload: String,
@@ -230,6 +244,7 @@ pub struct JwtLayer {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MetadataLayer {
     pub filter: String,
@@ -237,12 +252,14 @@ pub struct MetadataLayer {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FilterStateLayer {
     pub key: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HeaderLayer {
     pub name: String,
@@ -251,6 +268,7 @@ pub struct HeaderLayer {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ConstantLayer {
     pub value: String,

@@ -10,6 +10,8 @@ mod metadata;
 pub mod quantity;
 mod resolve;
 mod route;
+#[cfg(feature = "schema")]
+mod schema;
 mod struct_config;
 #[cfg(test)]
 mod tests;
@@ -17,6 +19,8 @@ mod upstream;
 
 pub use error::ConfigError;
 pub use route::{Marks, RoutePolicies, route_fields};
+#[cfg(feature = "schema")]
+pub use schema::schema;
 
 use crate::downstream::DownstreamKey;
 use crate::error_template::ErrorTemplate;
