@@ -33,6 +33,15 @@ impl Calm {
         self.since.lock().unwrap_or_else(PoisonError::into_inner).as_ref().err().cloned()
     }
 
+    /// Another instance was out of the store's reach, with the renewals of its callers: leases are
+    /// counted from now, as after an outage of our own.
+    pub fn disturb(&self) {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(since) = &mut *since {
+            *since = Instant::now();
+        }
+    }
+
     /// Takes note of an answer or a failure of the store.
     pub fn note<T>(&self, result: &Result<T, StoreError>) {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,7 +11,7 @@ use crate::store::postgres::{self, Postgres};
 use crate::store::sqlite::Sqlite;
 use crate::store::{Clock, OpenError, Store, StoreKind, StoreUrl};
 use crate::waiters::Waiters;
-use crate::{heartbeat, sweep, waiters};
+use crate::{heartbeat, operator, sweep, waiters};
 use clap::{Args, Parser, Subcommand};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::io::Write;
@@ -36,6 +36,10 @@ enum Command {
     Serve(Box<Serve>),
     /// Create or update the schema, and end.
     Migrate(Migrate),
+    /// Look at entries of a running service, and end what it can't.
+    Entries(Box<operator::Entries>),
+    /// Say under which key the entry of a client's key is stored.
+    Key(operator::KeyCommand),
     /// Look for mistakes in Envoy's configuration, offline.
     Check(Check),
     /// Print the JSON Schema of the filter's configuration.
@@ -205,6 +209,8 @@ impl Cli {
                 Ok(ExitCode::SUCCESS)
             }
             Command::Serve(serve) => serve.run().await,
+            Command::Entries(entries) => Ok(entries.run().await),
+            Command::Key(key) => Ok(key.run()),
             Command::Migrate(migrate) => {
                 let options =
                     postgres::Options { claim_connections: 1, finish_connections: 1, ..migrate.store.pg() };
@@ -301,6 +307,8 @@ impl Serve {
         upkeep.abort();
         sweeps.abort();
         beats.abort();
+        let _ = beats.await;
+        service.store().leave().await;
         Ok(ExitCode::SUCCESS)
     }
 }

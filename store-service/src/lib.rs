@@ -3,7 +3,7 @@
 //!
 //! Rooms: [`entry`] has the state table as pure functions, [`store`] keeps rows and decides on
 //! them, [`service`] adds waiting and tasks that outlive their callers, [`http`] is the interface,
-//! [`sweep`] and [`heartbeat`] are the loops beside it, [`cli`] reads the settings,
+//! [`operator`] what people use of it, [`sweep`] and [`heartbeat`] are the loops beside it, [`cli`] reads the settings,
 //! [`check`] reads Envoy's.
 
 pub mod calm;
@@ -12,6 +12,7 @@ pub mod cli;
 pub mod entry;
 pub mod heartbeat;
 pub mod http;
+pub mod operator;
 pub mod service;
 pub mod store;
 pub mod sweep;

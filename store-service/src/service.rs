@@ -5,8 +5,8 @@
 //! half read on a connection.
 
 use crate::calm::Calm;
-use crate::entry::{Claim, ClaimOutcome, Complete, Micros, Release};
-use crate::store::{Hearing, Mark, Store, StoreError, Woken};
+use crate::entry::{Claim, ClaimOutcome, Complete, Micros, Release, Settle, SettleReply};
+use crate::store::{Beat, Hearing, Mark, Store, StoreError, Woken};
 use crate::waiters::{Ticket, Waiters};
 use fencepost_protocol::StoreKey;
 use fencepost_protocol::claims::{
@@ -245,10 +245,25 @@ impl Service {
         self.detached(move |service| async move { service.store.renew(renewals).await }).await
     }
 
+    /// Does what a person decided about an entry, whether or not the person's client stays.
+    pub async fn settle(self: &Arc<Self>, order: Settle) -> Result<SettleReply, StoreError> {
+        self.detached(move |service| async move {
+            let key = order.key.clone();
+            let result = service.store.settle(order).await;
+            service.waiters.wake(&key);
+            result
+        })
+        .await
+    }
+
     /// Asks the store whether it is there.
-    pub async fn heartbeat(&self) -> Result<(), StoreError> {
+    pub async fn heartbeat(&self) -> Result<Beat, StoreError> {
         let result = self.store.heartbeat().await;
         self.calm.note(&result);
+        if result == Ok(Beat::Disturbed) {
+            metrics::counter!("fencepost_disturbed_beats_total").increment(1);
+            self.calm.disturb();
+        }
         result
     }
 

@@ -9,6 +9,7 @@ mod complete;
 mod release;
 mod renew;
 mod row;
+mod settle;
 mod sweep;
 mod unknown;
 
@@ -17,6 +18,7 @@ pub use complete::{Complete, complete};
 pub use release::{Release, TOMBSTONE_MS, release};
 pub use renew::renew;
 pub use row::{Dead, Lease, Micros, Row, State};
+pub use settle::{Ruling, Settle, SettleReply, Version, VersionError, settle};
 pub use sweep::{SweepKind, sweep};
 pub use unknown::unknown;
 

@@ -11,6 +11,9 @@ use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use subtle::ConstantTimeEq;
 
+/// Longest name of a token.
+const NAME_LEN_MAX: usize = 200;
+
 /// What a token may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -30,6 +33,8 @@ pub enum Role {
 struct Entry {
     #[serde(deserialize_with = "digest")]
     token_sha256: [u8; 32],
+    /// Who it belongs to, in the audit.
+    name: Option<String>,
     roles: Vec<Role>,
     #[serde(default)]
     key_prefixes: Vec<String>,
@@ -100,6 +105,9 @@ impl Tokens {
             if entry.roles.is_empty() {
                 return Err("an entry without roles".into());
             }
+            if entry.name.as_ref().is_some_and(|name| name.trim().is_empty() || name.len() > NAME_LEN_MAX) {
+                return Err(format!("a name that is blank or longer than {NAME_LEN_MAX} bytes"));
+            }
             if entry.roles.contains(&Role::Filter) && entry.key_prefixes.is_empty() {
                 return Err("an entry with the role filter and without key_prefixes".into());
             }
@@ -135,6 +143,27 @@ impl Tokens {
 }
 
 impl Caller<'_> {
+    /// The name of its token, or the beginning of its digest.
+    pub fn name(&self) -> String {
+        match self.entry {
+            Some(Entry { name: Some(name), .. }) => name.clone(),
+            Some(entry) => {
+                format!("token {}", hex::encode(entry.token_sha256.first_chunk::<4>().unwrap_or(&[0; 4])))
+            }
+            None => "anybody on this machine".into(),
+        }
+    }
+
+    /// The key prefixes that an operator is bound to, if to any.
+    pub fn bound_to(&self) -> Option<&[String]> {
+        self.entry.map(|entry| &entry.key_prefixes[..]).filter(|prefixes| !prefixes.is_empty())
+    }
+
+    /// May an operator act on this key? One without prefixes may on all.
+    pub fn may_operate(&self, key: &StoreKey) -> Result<(), Problem> {
+        if self.bound_to().is_none() { Ok(()) } else { self.may_use(key) }
+    }
+
     /// May the caller act on this key?
     pub fn may_use(&self, key: &StoreKey) -> Result<(), Problem> {
         match self.entry {
@@ -191,6 +220,28 @@ mod tests {
         {
             assert_eq!(tokens().caller(&headers, Role::Filter).err().unwrap().status().as_u16(), 401);
         }
+    }
+
+    #[test]
+    fn an_operator_is_bound_to_its_prefixes_if_it_has_any() {
+        let sha = |token: &str| hex::encode(Sha256::digest(token));
+        let text = format!(
+            r#"[{{"token_sha256": "{}", "name": "ann", "roles": ["operator"]}},
+                {{"token_sha256": "{}", "roles": ["operator"], "key_prefixes": ["prod"]}}]"#,
+            sha("one"),
+            sha("two")
+        );
+        let tokens = Tokens::parse(text.as_bytes()).unwrap();
+        let key = |prefix| StoreKey::new(prefix, &[0; 16]).unwrap();
+        let one = headers("Bearer one");
+        let ann = tokens.caller(&one, Role::Operator).unwrap_or_else(|_| panic!());
+        assert_eq!((ann.name().as_str(), ann.bound_to()), ("ann", None));
+        assert!(ann.may_operate(&key("test")).is_ok());
+        let two = headers("Bearer two");
+        let other = tokens.caller(&two, Role::Operator).unwrap_or_else(|_| panic!());
+        assert_eq!(other.name(), format!("token {}", &sha("two")[..8]));
+        assert!(other.may_operate(&key("prod")).is_ok());
+        assert_eq!(other.may_operate(&key("test")).unwrap_err().code(), "key_prefix");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod auth;
 mod claims;
+mod entries;
 mod health;
 mod problem;
 mod server;
@@ -54,6 +55,10 @@ impl Api {
             .route(paths::RELEASE, post(claims::release))
             .route(paths::UNKNOWN, post(claims::unknown))
             .route(paths::RENEW, post(claims::renew))
+            .route("/v1/entries", get(entries::list))
+            .route("/v1/entries/{key}", get(entries::show))
+            .route("/v1/entries/{key}/release", post(entries::release))
+            .route("/v1/entries/{key}/settle", post(entries::settle))
             .route("/healthz", get(health::healthz))
             .route("/readyz", get(health::readyz))
             .route("/metrics", get(health::metrics))

@@ -1,7 +1,11 @@
 //! The memory store: the executable specification behind a lock. Lost with the process.
 
-use super::{Clock, OpenError, Store, StoreError, StoreKind, random_store_id};
-use crate::entry::{self, Change, Claim, ClaimOutcome, Complete, Micros, Release, Row, Step, SweepKind};
+use super::{
+    Audit, Beat, Clock, Entry, Filter, OpenError, StateName, Store, StoreError, StoreKind, random_store_id,
+};
+use crate::entry::{
+    self, Change, Claim, ClaimOutcome, Complete, Micros, Release, Row, Settle, SettleReply, Step, SweepKind,
+};
 use async_trait::async_trait;
 use fencepost_protocol::claims::{
     CompleteReply, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
@@ -15,12 +19,13 @@ pub struct Memory {
     store_id: StoreId,
     clock: Clock,
     rows: Mutex<HashMap<StoreKey, Row>>,
+    audit: Mutex<Vec<(StoreKey, Audit)>>,
 }
 
 impl Memory {
     /// An empty store.
     pub fn new(clock: Clock) -> Result<Self, OpenError> {
-        Ok(Self { store_id: random_store_id()?, clock, rows: Mutex::default() })
+        Ok(Self { store_id: random_store_id()?, clock, rows: Mutex::default(), audit: Mutex::default() })
     }
 
     /// The row of a key, for comparisons.
@@ -98,7 +103,52 @@ impl Store for Memory {
         Ok(count)
     }
 
-    async fn heartbeat(&self) -> Result<(), StoreError> {
-        Ok(())
+    async fn entry(&self, key: &StoreKey, answer: bool) -> Result<Option<Entry>, StoreError> {
+        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now();
+        let row = rows.get(key).filter(|row| row.live(now));
+        Ok(row.map(|row| Entry::of(key.clone(), row.clone(), answer, now)))
+    }
+
+    async fn entries(&self, filter: Filter) -> Result<Vec<Entry>, StoreError> {
+        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now();
+        let mut found: Vec<_> =
+            rows.iter().filter(|(key, row)| row.live(now) && filter.lets(key, row)).collect();
+        found.sort_by_key(|(key, _)| *key);
+        let entry = |(key, row): (&StoreKey, &Row)| Entry::of(key.clone(), row.clone(), false, now);
+        Ok(found.into_iter().take(filter.limit as usize).map(entry).collect())
+    }
+
+    async fn audit(&self, key: &StoreKey) -> Result<Vec<Audit>, StoreError> {
+        let audit = self.audit.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(audit.iter().filter(|(of, _)| of == key).map(|(_, line)| line.clone()).collect())
+    }
+
+    async fn settle(&self, order: Settle) -> Result<SettleReply, StoreError> {
+        let mut line = None;
+        let reply = self.apply(&order.key, |row, now| {
+            let step = entry::settle(row, &order, now);
+            if let (Some(row), Change::Put(after)) = (row, &step.change) {
+                line = Some(Audit {
+                    at: now,
+                    who: order.who.clone(),
+                    action: order.ruling.action().into(),
+                    version: row.version(),
+                    state_before: StateName::of(&row.state).word().into(),
+                    state_after: StateName::of(&after.state).word().into(),
+                    forced: order.force,
+                    reason: order.reason.clone(),
+                });
+            }
+            step
+        });
+        let mut audit = self.audit.lock().unwrap_or_else(PoisonError::into_inner);
+        audit.extend(line.map(|line| (order.key, line)));
+        Ok(reply)
+    }
+
+    async fn heartbeat(&self) -> Result<Beat, StoreError> {
+        Ok(Beat::Calm)
     }
 }

@@ -9,12 +9,14 @@ pub mod memory;
 pub mod postgres;
 pub mod sqlite;
 mod url;
-mod words;
+mod view;
+pub(crate) mod words;
 
 pub use hearing::{Ear, Ears, Hearing, Mark, Woken};
 pub use url::{StoreKind, StoreUrl, StoreUrlError};
+pub use view::{Audit, Entry, Filter, StateName};
 
-use crate::entry::{Claim, ClaimOutcome, Complete, Micros, Release, SweepKind};
+use crate::entry::{Claim, ClaimOutcome, Complete, Micros, Release, Settle, SettleReply, SweepKind};
 use async_trait::async_trait;
 use fencepost_protocol::claims::{
     CompleteReply, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
@@ -81,6 +83,16 @@ impl Clock {
     }
 }
 
+/// What a heartbeat found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Beat {
+    /// The store is there.
+    Calm,
+    /// It is, but another instance was out of its reach a moment ago, with the renewals of its
+    /// callers.
+    Disturbed,
+}
+
 /// The operations on entries.
 ///
 /// `calm_ms` is how long this instance has been hearing renewals without a gap: a lease counts as
@@ -128,8 +140,23 @@ pub trait Store: Send + Sync + 'static {
         Hearing::Alone
     }
 
-    /// Is the store there, writable, and still the same one?
-    async fn heartbeat(&self) -> Result<(), StoreError>;
+    /// One live entry as a person sees it; with its answer only where that is asked for.
+    async fn entry(&self, key: &StoreKey, answer: bool) -> Result<Option<Entry>, StoreError>;
+
+    /// Live entries in the order of their keys, without their answers.
+    async fn entries(&self, filter: Filter) -> Result<Vec<Entry>, StoreError>;
+
+    /// What people did to one entry, oldest first.
+    async fn audit(&self, key: &StoreKey) -> Result<Vec<Audit>, StoreError>;
+
+    /// Does what a person decided, and writes it down; both or neither.
+    async fn settle(&self, order: Settle) -> Result<SettleReply, StoreError>;
+
+    /// Is the store there, writable, and still the same one? Tells the other instances as well.
+    async fn heartbeat(&self) -> Result<Beat, StoreError>;
+
+    /// This instance stops in order.
+    async fn leave(&self) {}
 }
 
 /// Random bytes for an identity.

@@ -2,7 +2,9 @@
 
 use fencepost_protocol::claims::{OnLost, ReleaseCause, Renewal, UnknownCause, UnknownRequest};
 use fencepost_protocol::{ClaimToken, Fence, Fingerprint, Scheme, ScopeDigest, StoreKey};
-use fencepost_store::entry::{Claim, ClaimOutcome, Complete, Micros, Release};
+use fencepost_store::entry::{
+    Claim, ClaimOutcome, Complete, Micros, Release, Ruling, Settle, SettleReply, Version,
+};
 use fencepost_store::store::memory::Memory;
 use fencepost_store::store::postgres::{Options, Postgres, SCHEMA_VERSION, migrate_to};
 use fencepost_store::store::sqlite::Sqlite;
@@ -113,6 +115,13 @@ impl Bed {
         self.store.claim(Arc::new(claim.clone()), CALM).await.unwrap()
     }
 
+    /// Does what a person decided, about the version that the entry has now.
+    pub async fn settle(&self, order: Settle) -> SettleReply {
+        let entry = self.store.entry(&order.key, false).await.unwrap();
+        let version = entry.map_or(order.version, |entry| entry.row.version());
+        self.store.settle(Settle { version, ..order }).await.unwrap()
+    }
+
     /// A claim that must be granted; its fence.
     pub async fn granted(&self, claim: &Claim) -> i64 {
         match self.claim(claim).await {
@@ -210,6 +219,24 @@ pub fn release(claim: &Claim) -> Release {
         cause: ReleaseCause::NotRun,
         only_lease: None,
     }
+}
+
+/// An order of a person about the entry of a claim, whose version is still to be named.
+pub fn order(claim: &Claim, ruling: Ruling) -> Settle {
+    Settle {
+        key: claim.key.clone(),
+        version: Version { fence: 1, updated_at: START },
+        ruling,
+        force: false,
+        who: "ann".into(),
+        reason: "looked at the bank's side".into(),
+    }
+}
+
+/// An answer of a person.
+pub fn answer(body: &[u8]) -> Ruling {
+    let headers = fencepost_protocol::answer::encode_headers(&[(b"x".to_vec(), b"y".to_vec())]);
+    Ruling::Answer { status: 201, headers: headers.into(), body: body.to_vec().into(), ttl_ms: 86_400_000 }
 }
 
 /// The unknown outcome of a claim.

@@ -8,10 +8,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bed;
+mod console;
 mod finishing;
+mod grace;
 mod holding;
 mod http_edges;
 mod instances;
+mod people;
 mod random;
 mod served;
 mod server;
@@ -76,5 +79,16 @@ contract! {
     waiting::what_frees_callers_passes_while_no_more_may_wait,
     waiting::claim_won_for_a_caller_already_gone_is_given_back,
     waiting::callers_that_hang_up_poison_nothing,
+    console::operator_settles_an_unknown_outcome_by_the_clients_key,
+    people::unknown_outcome_ends_by_its_lifetime,
+    people::unknown_outcome_ends_by_a_person,
+    people::unknown_outcome_ends_by_an_answer_that_still_arrives,
+    people::order_applies_to_the_version_that_was_seen_and_to_no_other,
+    people::order_is_refused_while_the_request_may_be_running,
+    people::answer_is_released_before_it_is_replaced,
+    people::freed_key_runs_again_and_its_old_token_claims_nothing,
+    people::of_orders_at_once_exactly_one_is_done,
+    people::order_about_a_live_claim_answers_who_waits,
+    people::entries_are_listed_in_order_and_without_their_answers,
     random::random_operations_are_answered_as_specified,
 }

@@ -1,10 +1,11 @@
 //! Random lists of operations: every store answers each of them as the specification does.
 
 use crate::bed::*;
+use fencepost_protocol::StoreKey;
 use fencepost_protocol::claims::{OnLost, ReleaseCause, UnknownCause, UnknownRequest};
-use fencepost_store::entry::{Claim, ClaimOutcome, Complete, Release, SweepKind};
+use fencepost_store::entry::{Claim, ClaimOutcome, Complete, Release, Ruling, Settle, SweepKind};
 use fencepost_store::store::memory::Memory;
-use fencepost_store::store::{Clock, Store, StoreKind};
+use fencepost_store::store::{Clock, Filter, StateName, Store, StoreKind};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
@@ -20,6 +21,10 @@ enum Op {
     Unknown(UnknownRequest),
     Renew(Vec<fencepost_protocol::claims::Renewal>),
     Sweep(SweepKind, u64),
+    /// A person's order, about the version that the key has or about another one.
+    Settle(Settle, bool),
+    Look(StoreKey),
+    List(Filter),
     Pass(u64),
 }
 
@@ -62,8 +67,33 @@ fn some_op(rng: &mut StdRng) -> Op {
             }
             Op::Renew(renewals)
         }
-        80..84 => Op::Sweep(*pick(rng, &SweepKind::ALL), calm),
-        84..96 => Op::Pass(*pick(rng, &[0, 1, 999, 1_000, 1_001, 30_000, 61_000])),
+        80..82 => {
+            let rulings = [
+                Ruling::Free(ReleaseCause::NotRun),
+                Ruling::Free(ReleaseCause::Other),
+                Ruling::Answer {
+                    status: 201,
+                    headers: vec![0; 4].into(),
+                    body: vec![1, 0].into(),
+                    ttl_ms: 50_000,
+                },
+            ];
+            let order = order(&claim, pick(rng, &rulings).clone());
+            Op::Settle(Settle { force: rng.random_bool(0.5), ..order }, rng.random_ratio(1, 5))
+        }
+        82..84 => Op::Look(claim.key),
+        84..86 => Op::List(Filter {
+            state: *pick(
+                rng,
+                &[None, Some(StateName::Unknown), Some(StateName::Claimed), Some(StateName::Completed)],
+            ),
+            prefixes: pick(rng, &[None, Some(vec!["other".to_owned(), "test".to_owned()])]).clone(),
+            scope: *pick(rng, &[None, Some(claim.scope)]),
+            after: pick(rng, &[None, Some(key(0))]).clone(),
+            limit: *pick(rng, &[1, 10]),
+        }),
+        86..88 => Op::Sweep(*pick(rng, &SweepKind::ALL), calm),
+        88..96 => Op::Pass(*pick(rng, &[0, 1, 999, 1_000, 1_001, 30_000, 61_000])),
         _ => Op::Pass(*pick(rng, &[600_000, 3_600_000])),
     }
 }
@@ -89,6 +119,18 @@ async fn run(store: &dyn Store, op: &Op, last: &mut LastLease) -> String {
         Op::Unknown(request) => format!("{:?}", store.unknown(request.clone()).await.unwrap()),
         Op::Renew(renewals) => format!("{:?}", store.renew(renewals.clone()).await.unwrap()),
         Op::Sweep(kind, calm) => format!("{:?}", store.sweep(*kind, *calm, 1_000).await.unwrap()),
+        Op::Settle(order, stale) => {
+            let entry = store.entry(&order.key, false).await.unwrap();
+            let mut version = entry.as_ref().map_or(order.version, |entry| entry.row.version());
+            version.fence += i64::from(*stale);
+            let reply = store.settle(Settle { version, ..order.clone() }).await.unwrap();
+            format!("{entry:?} {reply:?}")
+        }
+        Op::Look(key) => {
+            let entry = store.entry(key, true).await.unwrap();
+            format!("{entry:?} {:?}", store.audit(key).await.unwrap())
+        }
+        Op::List(filter) => format!("{:?}", store.entries(filter.clone()).await.unwrap()),
         Op::Pass(_) => String::new(),
     }
 }

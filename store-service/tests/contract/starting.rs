@@ -7,14 +7,15 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-fn program(arguments: &[&str]) -> Command {
+/// The program with these arguments.
+pub fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost-store"));
     command.args(arguments).kill_on_drop(true).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
 /// Starts the service; its ready line, or what it said instead.
-async fn serve(url: &str) -> Result<(Child, String), Output> {
+pub async fn serve(url: &str) -> Result<(Child, String), Output> {
     let mut child = program(&["serve", "--listen", "127.0.0.1:0", "--store", url]).spawn().unwrap();
     let mut line = String::new();
     let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -23,7 +24,8 @@ async fn serve(url: &str) -> Result<(Child, String), Output> {
     if line.is_empty() { Err(child.wait_with_output().await.unwrap()) } else { Ok((child, line)) }
 }
 
-fn field<'a>(line: &'a str, name: &str) -> &'a str {
+/// A field of a ready line.
+pub fn field<'a>(line: &'a str, name: &str) -> &'a str {
     line.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap()
 }
 

@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use fencepost_protocol::claims::{
     CompleteReply, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
 };
-use fencepost_protocol::{FRAME_MEDIA_TYPE, StoreId, paths};
-use fencepost_store::entry::{Claim, ClaimOutcome, Complete, Release, SweepKind};
+use fencepost_protocol::{FRAME_MEDIA_TYPE, StoreId, StoreKey, paths};
+use fencepost_store::entry::{Claim, ClaimOutcome, Complete, Release, Settle, SettleReply, SweepKind};
 use fencepost_store::http::Tokens;
 use fencepost_store::service::Service;
-use fencepost_store::store::{Store, StoreError, StoreKind};
+use fencepost_store::store::{Audit, Beat, Entry, Filter, Store, StoreError, StoreKind};
 use fencepost_store::waiters::Waiters;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -243,7 +243,19 @@ impl Store for Gated {
     async fn sweep(&self, kind: SweepKind, calm_ms: u64, limit: u32) -> Result<u64, StoreError> {
         self.inner.sweep(kind, calm_ms, limit).await
     }
-    async fn heartbeat(&self) -> Result<(), StoreError> {
+    async fn entry(&self, key: &StoreKey, answer: bool) -> Result<Option<Entry>, StoreError> {
+        self.inner.entry(key, answer).await
+    }
+    async fn entries(&self, filter: Filter) -> Result<Vec<Entry>, StoreError> {
+        self.inner.entries(filter).await
+    }
+    async fn audit(&self, key: &StoreKey) -> Result<Vec<Audit>, StoreError> {
+        self.inner.audit(key).await
+    }
+    async fn settle(&self, order: Settle) -> Result<SettleReply, StoreError> {
+        self.inner.settle(order).await
+    }
+    async fn heartbeat(&self) -> Result<Beat, StoreError> {
         self.inner.heartbeat().await
     }
 }

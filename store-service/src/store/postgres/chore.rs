@@ -5,10 +5,16 @@ use super::batch::{Answers, Kind, RunError, Told};
 use super::row::{BadRow, time};
 use super::session::Session;
 use super::statements::Name;
-use super::{Clock, heartbeat, words};
+use super::{Clock, words};
 use crate::entry::{Micros, Release, SweepKind, TOMBSTONE_MS};
 use fencepost_protocol::{StoreId, StoreKey};
 use std::sync::Arc;
+
+/// Silence of another instance after which it counts as out of reach of the database: a few beats.
+const SILENT_MS: u64 = 3_000;
+
+/// ... and after which it counts as gone: by then health checks have led its callers elsewhere.
+const GONE_MS: u64 = 13_000;
 
 /// One of them.
 pub enum Op {
@@ -23,8 +29,15 @@ pub enum Op {
     },
     /// Gives back the claim whose lease ends exactly then.
     GiveBack(Release, Micros),
-    /// Is the server there and still the same database?
-    Heartbeat(StoreId),
+    /// Is the server there and still the same database, and do the other instances reach it?
+    Beat {
+        /// The database.
+        expected: StoreId,
+        /// This instance.
+        instance: String,
+    },
+    /// This instance stops in order.
+    Leave(String),
 }
 
 /// What was done.
@@ -34,6 +47,8 @@ pub struct Done {
     pub changed: u64,
     /// Keys among them that callers wait for.
     pub waited: Vec<StoreKey>,
+    /// Was another instance out of reach of the database a moment ago?
+    pub disturbed: bool,
 }
 
 /// The kind.
@@ -78,7 +93,11 @@ async fn one(session: &Session, clock: &Clock, op: &Op) -> Result<Done, RunError
                 SweepKind::DropAbandoned | SweepKind::DropEnded => None,
             };
             let waited = keys.unwrap_or_default().into_iter().filter_map(|key| StoreKey::parse(key).ok());
-            Ok(Done { changed: u64::try_from(changed).unwrap_or(0), waited: waited.collect() })
+            Ok(Done {
+                changed: u64::try_from(changed).unwrap_or(0),
+                waited: waited.collect(),
+                disturbed: false,
+            })
         }
         Op::GiveBack(release, lease_until) => {
             let (key, token) = (release.key.as_str(), &release.token.as_bytes()[..]);
@@ -88,11 +107,24 @@ async fn one(session: &Session, clock: &Clock, op: &Op) -> Result<Done, RunError
                 session.query(Name::ClaimGiveBack, &[&key, &token, &until, &cause, &tombstone, &now]).await?;
             let waited = rows.first().map_or(Ok(false), |row| row.try_get("waited"))?;
             let waited = if waited { vec![release.key.clone()] } else { Vec::new() };
-            Ok(Done { changed: rows.len() as u64, waited })
+            Ok(Done { changed: rows.len() as u64, waited, disturbed: false })
         }
-        Op::Heartbeat(expected) => match heartbeat::store_id(session).await? {
-            Some(found) if found == *expected => Ok(Done::default()),
-            _ => Err(BadRow("the database behind the address is another one now".into()).into()),
-        },
+        Op::Beat { expected, instance } => {
+            let (silent, gone) = (super::int8(SILENT_MS), super::int8(GONE_MS));
+            let rows = session.query(Name::InstanceBeat, &[instance, &silent, &gone, &now]).await?;
+            let row = rows.first().ok_or_else(another_database)?;
+            if StoreId::from_slice(row.try_get("store_id")?) != Some(*expected) {
+                return Err(another_database().into());
+            }
+            Ok(Done { disturbed: row.try_get("disturbed")?, ..Done::default() })
+        }
+        Op::Leave(instance) => {
+            session.query(Name::InstanceLeave, &[instance]).await?;
+            Ok(Done::default())
+        }
     }
+}
+
+fn another_database() -> BadRow {
+    BadRow("the database behind the address is another one now".into())
 }

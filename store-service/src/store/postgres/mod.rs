@@ -16,6 +16,8 @@ mod claim_mark_waited;
 mod claim_release;
 mod claim_renew;
 mod claim_unknown;
+mod entry_read;
+mod entry_settle;
 mod fault;
 mod freed;
 mod heartbeat;
@@ -28,9 +30,10 @@ mod session;
 pub mod statements;
 
 use super::{
-    Clock, Ear, Ears, Hearing, Mark, OpenError, Store, StoreError, StoreKind, Woken, random_store_id, words,
+    Audit, Beat, Clock, Ear, Ears, Entry, Filter, Hearing, Mark, OpenError, Store, StoreError, StoreKind,
+    Woken, random_store_id, view, words,
 };
-use crate::entry::{Change, Claim, ClaimOutcome, Complete, Release, Step, SweepKind};
+use crate::entry::{Change, Claim, ClaimOutcome, Complete, Release, Settle, SettleReply, Step, SweepKind};
 use async_trait::async_trait;
 use batch::{Answers, Queue, RunError, Told};
 use chore::Chore;
@@ -40,6 +43,8 @@ use claim_mark_waited::ClaimMarkWaited;
 use claim_release::ClaimRelease;
 use claim_renew::ClaimRenew;
 use claim_unknown::ClaimUnknown;
+use entry_read::{EntryRead, Read};
+use entry_settle::EntrySettle;
 use fencepost_protocol::claims::{
     CompleteReply, Refusal, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
 };
@@ -85,6 +90,8 @@ pub struct Postgres {
     unknown: Arc<Queue<ClaimUnknown>>,
     renew: Arc<Queue<ClaimRenew>>,
     chores: Arc<Queue<Chore>>,
+    settles: Arc<Queue<EntrySettle>>,
+    reads: Arc<Queue<EntryRead>>,
     marks: Arc<Queue<ClaimMarkWaited>>,
     notices: Arc<Queue<Notice>>,
     instance: String,
@@ -117,6 +124,8 @@ impl Postgres {
         let unknown = finish.queue(&clock);
         let renew = finish.queue(&clock);
         let chores = finish.queue(&clock);
+        let settles = finish.queue(&clock);
+        let reads = finish.queue(&clock);
         let notices = finish.queue(&clock);
         let marks = claims.queue(&clock);
         let ears = Arc::new(Ears::new(Hearing::Polling("not connected yet".into())));
@@ -138,6 +147,8 @@ impl Postgres {
             unknown,
             renew,
             chores,
+            settles,
+            reads,
             marks,
             notices,
             instance,
@@ -244,12 +255,46 @@ impl Store for Postgres {
         self.ears.hearing()
     }
 
-    async fn heartbeat(&self) -> Result<(), StoreError> {
-        match self.chores.ask(chore::Op::Heartbeat(self.store_id)).await {
-            Ok(_) => Ok(()),
+    async fn entry(&self, key: &StoreKey, answer: bool) -> Result<Option<Entry>, StoreError> {
+        match self.reads.ask(entry_read::Op::Show(key.clone(), answer)).await? {
+            Read::Entries(entries) => Ok(entries.into_iter().next()),
+            Read::Audit(_) => Ok(None),
+        }
+    }
+
+    async fn entries(&self, filter: Filter) -> Result<Vec<Entry>, StoreError> {
+        match self.reads.ask(entry_read::Op::List(filter)).await? {
+            Read::Entries(entries) => Ok(entries),
+            Read::Audit(_) => Ok(Vec::new()),
+        }
+    }
+
+    async fn audit(&self, key: &StoreKey) -> Result<Vec<Audit>, StoreError> {
+        match self.reads.ask(entry_read::Op::Audit(key.clone())).await? {
+            Read::Audit(lines) => Ok(lines),
+            Read::Entries(_) => Ok(Vec::new()),
+        }
+    }
+
+    async fn settle(&self, order: Settle) -> Result<SettleReply, StoreError> {
+        let key = order.key.clone();
+        Ok(self.spread(self.settles.ask(order).await?, &key))
+    }
+
+    async fn heartbeat(&self) -> Result<Beat, StoreError> {
+        let beat = chore::Op::Beat { expected: self.store_id, instance: self.instance.clone() };
+        match self.chores.ask(beat).await {
+            Ok(done) if done.disturbed => Ok(Beat::Disturbed),
+            Ok(_) => Ok(Beat::Calm),
             // Another database behind the address, or none of ours: nothing can be decided here.
             Err(StoreError::Broken(reason)) => Err(StoreError::Unavailable(reason)),
             Err(error) => Err(error),
+        }
+    }
+
+    async fn leave(&self) {
+        if let Err(error) = self.chores.ask(chore::Op::Leave(self.instance.clone())).await {
+            tracing::debug!(%error, "the other instances wait a moment for this one");
         }
     }
 }

@@ -95,7 +95,8 @@ fn number<A, B: TryFrom<A>>(value: A) -> Result<B, BadRow> {
     value.try_into().map_err(|_| BadRow("a number out of range".into()))
 }
 
-fn micros(time: SystemTime) -> Micros {
+/// A time from a column.
+pub fn micros(time: SystemTime) -> Micros {
     let us = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
     Micros(match time.duration_since(UNIX_EPOCH) {
         Ok(since) => us(since),

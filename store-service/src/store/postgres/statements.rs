@@ -76,6 +76,16 @@ pub static ALL: [Sql; COUNT] = [
     sql!("heartbeat", hot = false, []),
     sql!("claim_mark_waited", hot = true, [TEXT_ARRAY]),
     sql!("notice_send", hot = false, [TEXT_ARRAY]),
+    sql!(
+        "entry_settle",
+        hot = true,
+        [TEXT, INT8, TIMESTAMPTZ, TEXT, TEXT, INT2, BYTEA, BYTEA, INT8, BOOL, TEXT, TEXT, TEXT, TIMESTAMPTZ]
+    ),
+    sql!("entry_show", hot = true, [TEXT, BOOL, TIMESTAMPTZ]),
+    sql!("entry_list", hot = false, [TEXT, TEXT_ARRAY, BYTEA, TEXT, INT8, TIMESTAMPTZ]),
+    sql!("entry_audit", hot = false, [TEXT]),
+    sql!("instance_beat", hot = false, [TEXT, INT8, INT8, TIMESTAMPTZ]),
+    sql!("instance_leave", hot = false, [TEXT]),
 ];
 
 /// Which statement; the order is that of [`ALL`].
@@ -94,10 +104,16 @@ pub enum Name {
     Heartbeat,
     ClaimMarkWaited,
     NoticeSend,
+    EntrySettle,
+    EntryShow,
+    EntryList,
+    EntryAudit,
+    InstanceBeat,
+    InstanceLeave,
 }
 
 /// How many statements there are.
-pub const COUNT: usize = Name::NoticeSend as usize + 1;
+pub const COUNT: usize = Name::InstanceLeave as usize + 1;
 
 impl Name {
     /// The statement.
@@ -127,5 +143,7 @@ mod tests {
         assert_eq!(Name::SweepDropEnded.sql().name, "sweep_drop_ended");
         assert_eq!(Name::Heartbeat.sql().name, "heartbeat");
         assert_eq!(Name::NoticeSend.sql().name, "notice_send");
+        assert_eq!(Name::EntryList.sql().name, "entry_list");
+        assert_eq!(Name::InstanceLeave.sql().name, "instance_leave");
     }
 }

@@ -11,17 +11,18 @@
 //! WAL with `synchronous=FULL`: what was answered survives a power cut.
 
 mod migrate;
+mod people;
 mod row;
 mod statements;
 mod writer;
 
-use super::{Clock, OpenError, Store, StoreError, StoreKind};
-use crate::entry::{Claim, ClaimOutcome, Complete, Release, SweepKind};
+use super::{Audit, Beat, Clock, Entry, Filter, OpenError, Store, StoreError, StoreKind};
+use crate::entry::{Claim, ClaimOutcome, Complete, Release, Settle, SettleReply, SweepKind};
 use async_trait::async_trait;
-use fencepost_protocol::StoreId;
 use fencepost_protocol::claims::{
     CompleteReply, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
 };
+use fencepost_protocol::{StoreId, StoreKey};
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
@@ -168,7 +169,23 @@ impl Store for Sqlite {
         self.ask(|answer| Job::Sweep(kind, calm_ms, limit, answer)).await
     }
 
-    async fn heartbeat(&self) -> Result<(), StoreError> {
-        self.ask(Job::Heartbeat).await
+    async fn entry(&self, key: &StoreKey, answer: bool) -> Result<Option<Entry>, StoreError> {
+        self.ask(|reply| Job::Show(key.clone(), answer, reply)).await
+    }
+
+    async fn entries(&self, filter: Filter) -> Result<Vec<Entry>, StoreError> {
+        self.ask(|answer| Job::List(filter, answer)).await
+    }
+
+    async fn audit(&self, key: &StoreKey) -> Result<Vec<Audit>, StoreError> {
+        self.ask(|answer| Job::Audit(key.clone(), answer)).await
+    }
+
+    async fn settle(&self, order: Settle) -> Result<SettleReply, StoreError> {
+        self.ask(|answer| Job::Settle(order, answer)).await
+    }
+
+    async fn heartbeat(&self) -> Result<Beat, StoreError> {
+        self.ask(Job::Heartbeat).await.map(|()| Beat::Calm)
     }
 }

@@ -14,7 +14,8 @@ pub fn read(statement: &mut CachedStatement<'_>, key: &StoreKey) -> Result<Optio
     statement.query_row([key.as_str()], decode).optional()
 }
 
-fn decode(row: &rusqlite::Row<'_>) -> Result<Row> {
+/// Decodes the row of an entry.
+pub fn decode(row: &rusqlite::Row<'_>) -> Result<Row> {
     let micros = |name: &str| row.get::<_, i64>(name).map(Micros);
     let state = match row.get_ref("state")?.as_str()? {
         "claimed" => State::Claimed(Lease {

@@ -10,6 +10,12 @@ pub const ENTRY_DROP: &str = include_str!("sql/entry_drop.sql");
 pub const SWEEP_CLAIMS: &str = include_str!("sql/sweep_claims.sql");
 /// Rows past their end.
 pub const SWEEP_ENDED: &str = include_str!("sql/sweep_ended.sql");
+/// Live entries, for people.
+pub const ENTRY_LIST: &str = include_str!("sql/entry_list.sql");
+/// What people did to an entry.
+pub const ENTRY_AUDIT: &str = include_str!("sql/entry_audit.sql");
+/// Writes that down.
+pub const ENTRY_AUDIT_ADD: &str = include_str!("sql/entry_audit_add.sql");
 /// The identity of the file.
 pub const STORE_ID: &str = include_str!("sql/store_id.sql");
 /// Makes the identity, once.

@@ -4,9 +4,11 @@
 //! A commit that fails leaves nothing behind, so every caller of that transaction is told that the
 //! store is unavailable and may ask again with the same token.
 
-use super::super::{Clock, StoreError, words};
-use super::{row, statements};
-use crate::entry::{self, Change, Claim, ClaimOutcome, Complete, Micros, Release, Row, Step, SweepKind};
+use super::super::{Audit, Clock, Entry, Filter, StoreError, words};
+use super::{people, row, statements};
+use crate::entry::{
+    self, Change, Claim, ClaimOutcome, Complete, Micros, Release, Row, Settle, SettleReply, Step, SweepKind,
+};
 use fencepost_protocol::StoreKey;
 use fencepost_protocol::claims::{
     CompleteReply, OnLost, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
@@ -35,6 +37,14 @@ pub enum Job {
     Renew(Vec<Renewal>, Answer<Vec<RenewResult>>),
     /// One batch of a sweeper duty: what, calm time, limit.
     Sweep(SweepKind, u64, u32, Answer<u64>),
+    /// One entry, with or without its answer.
+    Show(StoreKey, bool, Answer<Option<Entry>>),
+    /// Several entries.
+    List(Filter, Answer<Vec<Entry>>),
+    /// What people did to an entry.
+    Audit(StoreKey, Answer<Vec<Audit>>),
+    /// What a person decided.
+    Settle(Settle, Answer<SettleReply>),
     /// Is the file there?
     Heartbeat(Answer<()>),
 }
@@ -105,6 +115,10 @@ fn decide(tx: &Transaction<'_>, clock: &Clock, job: Job) -> Deliver {
             deliver(renewals.iter().map(one).collect(), answer)
         }
         Job::Sweep(kind, calm_ms, limit, answer) => deliver(sweep(tx, clock, kind, calm_ms, limit), answer),
+        Job::Show(key, with_answer, answer) => deliver(people::show(tx, clock, key, with_answer), answer),
+        Job::List(filter, answer) => deliver(people::list(tx, clock, &filter), answer),
+        Job::Audit(key, answer) => deliver(people::audit(tx, &key), answer),
+        Job::Settle(order, answer) => deliver(people::settle(tx, clock, &order), answer),
         Job::Heartbeat(answer) => {
             let read = tx.prepare_cached(statements::STORE_ID);
             let read = read.and_then(|mut s| s.query_row([], |row| row.get::<_, Vec<u8>>(0)));
@@ -136,7 +150,8 @@ fn apply<R>(
     Ok(step.reply)
 }
 
-fn change(tx: &Transaction<'_>, key: &StoreKey, change: Change) -> rusqlite::Result<()> {
+/// Does what a transition decided.
+pub fn change(tx: &Transaction<'_>, key: &StoreKey, change: Change) -> rusqlite::Result<()> {
     match change {
         Change::Keep => Ok(()),
         Change::Put(new) => row::write(&mut tx.prepare_cached(statements::ENTRY_WRITE)?, key, &new),

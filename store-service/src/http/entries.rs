@@ -1,0 +1,307 @@
+//! `/v1/entries`: what operators see and decide. JSON in, JSON out.
+//!
+//! Tokens of claims are never shown: whoever has one can finish its claim. Answers are shown only
+//! where they are asked for: they may hold anything that the application said to its client.
+
+use super::{Api, Problem, Role};
+use crate::entry::{Micros, Row, Ruling, Settle, SettleReply, State, Version};
+use crate::operator::model::{
+    AuditLine, EntryView, ListReply, Octets, ReleaseOrder, SettleOrder, SettleWith,
+};
+use crate::store::{Audit, Entry, Filter, StateName, words};
+use axum::body::Body;
+use axum::extract::{Path, Request, State as Shared};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use fencepost_protocol::answer::{HEADERS_MAX, decode_headers, encode_headers};
+use fencepost_protocol::claims::{ReleaseCause, TTL_MS_MAX};
+use fencepost_protocol::{ScopeDigest, StoreKey};
+use http_body_util::{BodyExt, Limited};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+
+/// Longest order, with an answer in it.
+const ORDER_MAX: usize = 4 * 1024 * 1024;
+
+/// How long an order's body may take.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Longest reason, in bytes.
+const REASON_LEN_MAX: usize = 1_000;
+
+/// Most entries in one list, and how many without a wish.
+const LIST_MAX: u32 = 1_000;
+const LIST_USUAL: u32 = 100;
+
+/// Lifetime of an answer without a wish: a day.
+const TTL_MS_USUAL: u64 = 24 * 3_600 * 1_000;
+
+type Answered = Result<Response, Problem>;
+
+/// `GET /v1/entries`
+pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
+    let caller = api.tokens.caller(request.headers(), Role::Operator)?;
+    let mut filter = Filter { limit: LIST_USUAL, ..Filter::default() };
+    for (name, value) in query(&request)? {
+        match &name[..] {
+            "state" => {
+                let state = StateName::ALL.into_iter().find(|state| state.word() == value);
+                filter.state =
+                    Some(state.ok_or_else(|| wrong("state", "claimed, completed, unknown or released"))?);
+            }
+            "prefix" => {
+                StoreKey::check_prefix(&value)
+                    .map_err(|error| Problem::bad_request("query", error.to_string()))?;
+                filter.prefixes.get_or_insert_default().push(value);
+            }
+            "scope" => {
+                filter.scope = Some(ScopeDigest::parse(&value).map_err(|_| wrong("scope", "32 hex digits"))?);
+            }
+            "after" => filter.after = Some(key(&value)?),
+            "limit" => {
+                let limit = value.parse().ok().filter(|limit| (1..=LIST_MAX).contains(limit));
+                filter.limit = limit.ok_or_else(|| wrong("limit", "1 to 1000"))?;
+            }
+            _ => return Err(wrong(&name, "state, prefix, scope, after or limit")),
+        }
+    }
+    if let Some(bound) = caller.bound_to() {
+        let wished = filter.prefixes.take();
+        let may = |prefix: &&String| wished.as_ref().is_none_or(|wished| wished.contains(prefix));
+        filter.prefixes = Some(bound.iter().filter(may).cloned().collect());
+    }
+    let limit = filter.limit as usize;
+    let entries = api.service.store().entries(filter).await?;
+    let next = entries.last().filter(|_| entries.len() == limit).map(|entry| entry.key.to_string());
+    json(&ListReply { entries: entries.into_iter().map(|entry| view(entry, false, None)).collect(), next })
+}
+
+/// `GET /v1/entries/{key}`
+pub async fn show(Shared(api): Shared<Api>, Path(text): Path<String>, request: Request) -> Answered {
+    let key = key(&text)?;
+    api.tokens.caller(request.headers(), Role::Operator)?.may_operate(&key)?;
+    let mut answer = false;
+    for (name, value) in query(&request)? {
+        match (&name[..], &value[..]) {
+            ("answer", "true") => answer = true,
+            ("answer", "false") => {}
+            _ => return Err(wrong(&name, "answer=true")),
+        }
+    }
+    shown(&api, &key, answer).await
+}
+
+/// `POST /v1/entries/{key}/release`
+pub async fn release(Shared(api): Shared<Api>, Path(text): Path<String>, request: Request) -> Answered {
+    let key = key(&text)?;
+    let (parts, body) = request.into_parts();
+    let caller = api.tokens.caller(&parts.headers, Role::Operator)?;
+    caller.may_operate(&key)?;
+    let ReleaseOrder { version, reason, force } = order(body).await?;
+    let who = caller.name();
+    let ruling = Ruling::Free(ReleaseCause::Other);
+    decide(&api, Settle { key, version: self::version(&version)?, ruling, force, who, reason }).await
+}
+
+/// `POST /v1/entries/{key}/settle`
+pub async fn settle(Shared(api): Shared<Api>, Path(text): Path<String>, request: Request) -> Answered {
+    let key = key(&text)?;
+    let (parts, body) = request.into_parts();
+    let caller = api.tokens.caller(&parts.headers, Role::Operator)?;
+    caller.may_operate(&key)?;
+    let SettleOrder { version, reason, force, with } = order(body).await?;
+    let who = caller.name();
+    let ruling = ruling(with)?;
+    decide(&api, Settle { key, version: self::version(&version)?, ruling, force, who, reason }).await
+}
+
+async fn decide(api: &Api, order: Settle) -> Answered {
+    if order.reason.trim().is_empty() || order.reason.len() > REASON_LEN_MAX {
+        return Err(wrong("reason", "why, in 1 to 1000 bytes"));
+    }
+    let key = order.key.clone();
+    let action = order.ruling.action();
+    tracing::info!(%key, action, who = %order.who, "order of an operator");
+    let conflict = |code, detail: String| Err(Problem::new(StatusCode::CONFLICT, code, detail));
+    match api.service.settle(order).await? {
+        SettleReply::Settled => {
+            metrics::counter!("fencepost_orders_total", "action" => action).increment(1);
+            shown(api, &key, false).await
+        }
+        SettleReply::Absent => Err(absent()),
+        SettleReply::Changed => {
+            conflict("version_changed", "the entry is not any more what was shown: look at it again".into())
+        }
+        SettleReply::Running { left_ms } => conflict(
+            "may_be_running",
+            format!("its request may be running, for {left_ms} ms more at least; force says that it is not"),
+        ),
+        SettleReply::Standing => conflict(
+            "already_so",
+            "the entry is free already, or has an answer; an answer is released before it is replaced".into(),
+        ),
+    }
+}
+
+async fn shown(api: &Api, key: &StoreKey, answer: bool) -> Answered {
+    let store = api.service.store();
+    let entry = store.entry(key, answer).await?.ok_or_else(absent)?;
+    let audit = store.audit(key).await?;
+    json(&view(entry, answer, Some(audit)))
+}
+
+fn absent() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "no_entry", "there is no live entry under this key")
+}
+
+fn ruling(with: SettleWith) -> Result<Ruling, Problem> {
+    let (status, headers, body, ttl_ms) = match with {
+        SettleWith::NotRun => return Ok(Ruling::Free(ReleaseCause::NotRun)),
+        SettleWith::Answer { status, headers, body, ttl_ms } => (status, headers, body, ttl_ms),
+    };
+    if !(200..=599).contains(&status) {
+        return Err(wrong("status", "200 to 599"));
+    }
+    if headers.len() > HEADERS_MAX {
+        return Err(wrong("headers", "at most 1024"));
+    }
+    let mut pairs = Vec::with_capacity(headers.len());
+    for (name, value) in headers {
+        let good_name = axum::http::HeaderName::from_bytes(name.as_bytes()).is_ok();
+        if !good_name || name.starts_with(':') || HeaderValue::from_bytes(&value.0).is_err() {
+            return Err(wrong("headers", "names and values that HTTP allows"));
+        }
+        pairs.push((name.to_ascii_lowercase().into_bytes(), value.0));
+    }
+    let ttl_ms = ttl_ms.unwrap_or(TTL_MS_USUAL);
+    if !(1..=TTL_MS_MAX).contains(&ttl_ms) {
+        return Err(wrong("ttl_ms", "1 ms to 400 days"));
+    }
+    Ok(Ruling::Answer { status, headers: encode_headers(&pairs).into(), body: body.0.into(), ttl_ms })
+}
+
+fn key(text: &str) -> Result<StoreKey, Problem> {
+    StoreKey::parse(text).map_err(|error| Problem::bad_request("key", error.to_string()))
+}
+
+fn version(text: &str) -> Result<Version, Problem> {
+    text.parse()
+        .map_err(|error: crate::entry::VersionError| Problem::bad_request("version", error.to_string()))
+}
+
+fn wrong(what: &str, expected: &str) -> Problem {
+    Problem::bad_request("order", format!("{what}: expected {expected}"))
+}
+
+/// Names and values of the query: only what these calls use, whose values are plain or `%XX`.
+fn query(request: &Request) -> Result<Vec<(String, String)>, Problem> {
+    let pairs = request.uri().query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let bad = || Problem::bad_request("query", "the query can't be read");
+            Ok((unescaped(name).ok_or_else(bad)?, unescaped(value).ok_or_else(bad)?))
+        })
+        .collect()
+}
+
+fn unescaped(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut plain = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+        plain.push(match byte {
+            b'%' => u8::try_from(digit(bytes.next())? * 16 + digit(bytes.next())?).ok()?,
+            byte => byte,
+        });
+    }
+    String::from_utf8(plain).ok()
+}
+
+async fn order<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
+    let read = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, ORDER_MAX).collect()).await;
+    let body: Bytes = match read {
+        Ok(Ok(collected)) => collected.to_bytes(),
+        Ok(Err(_)) => {
+            let detail = format!("the order is longer than {ORDER_MAX} bytes, or ended early");
+            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail));
+        }
+        Err(_) => {
+            let detail = "the body did not arrive in time";
+            return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail));
+        }
+    };
+    serde_json::from_slice(&body).map_err(|error| Problem::bad_request("order", error.to_string()))
+}
+
+fn json(reply: &impl Serialize) -> Answered {
+    let text = serde_json::to_vec(reply).map_err(|error| {
+        tracing::error!(%error, "a reply can't be written");
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "reply", "the reply can't be written")
+    })?;
+    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response())
+}
+
+fn view(entry: Entry, answer: bool, audit: Option<Vec<Audit>>) -> EntryView {
+    let Entry { key, row, headers_len, body_len, now } = entry;
+    let version = row.version().to_string();
+    let mut view = EntryView {
+        key: key.to_string(),
+        state: StateName::of(&row.state).word().into(),
+        version,
+        fence: row.fence,
+        scheme: row.scheme.as_str().to_owned(),
+        fingerprint: row.fingerprint.to_hex(),
+        scope: row.scope.to_hex(),
+        created_at_us: row.created_at.0,
+        updated_at_us: row.updated_at.0,
+        now_us: now.0,
+        audit: audit.map(|lines| lines.into_iter().map(line).collect()),
+        ..EntryView::default()
+    };
+    about(&mut view, &row, now);
+    if let State::Completed { status, headers, body, .. } = row.state {
+        view.status = Some(status);
+        view.headers_len = Some(headers_len);
+        view.body_len = Some(body_len);
+        if answer {
+            let pairs = decode_headers(&headers).unwrap_or_default();
+            let pair = |(name, value): (Vec<u8>, Vec<u8>)| {
+                (String::from_utf8_lossy(&name).into_owned(), Octets(value))
+            };
+            view.headers = Some(pairs.into_iter().map(pair).collect());
+            view.body = Some(Octets(body.to_vec()));
+        }
+    }
+    view
+}
+
+/// What the row says about its end.
+fn about(view: &mut EntryView, row: &Row, now: Micros) {
+    match &row.state {
+        State::Claimed(lease) => {
+            view.on_lost = Some(words::on_lost(lease.on_lost).into());
+            view.lease_left_ms = Some(lease.until.ms_after(now));
+            view.run_left_ms = Some(lease.run_until.ms_after(now));
+        }
+        State::Unknown { cause, .. } => view.cause = Some(words::unknown_cause(*cause)),
+        State::Released { cause, .. } => view.cause = Some(words::release_cause(*cause)),
+        State::Completed { .. } => {}
+    }
+    view.left_ms = row.until().map(|until| until.ms_after(now));
+}
+
+fn line(audit: Audit) -> AuditLine {
+    AuditLine {
+        at_us: audit.at.0,
+        who: audit.who,
+        action: audit.action,
+        version: audit.version.to_string(),
+        state_before: audit.state_before,
+        state_after: audit.state_after,
+        forced: audit.forced,
+        reason: audit.reason,
+    }
+}

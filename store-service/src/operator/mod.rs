@@ -1,0 +1,399 @@
+//! What operators use: `fencepost-store entries` and `fencepost-store key`.
+//!
+//! An order is always about a version that was seen. A person is shown the entry and asked; a
+//! script names the version itself. Exit codes: 0 done, 1 the service or the person said no,
+//! 2 wrong settings or no service.
+
+mod client;
+pub mod model;
+mod print;
+mod scope;
+mod target;
+
+use crate::store::StateName;
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use client::{CallError, Client, ClientArgs};
+use fencepost_protocol::StoreKey;
+use model::{EntryView, ListReply, Octets, ReleaseOrder, SettleOrder, SettleWith};
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use target::{Parts, Target};
+
+/// `fencepost-store key`
+#[derive(Debug, Args)]
+pub struct KeyCommand {
+    #[command(flatten)]
+    parts: Parts,
+}
+
+/// `fencepost-store entries`
+#[derive(Debug, Args)]
+pub struct Entries {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List entries in the order of their keys: the unknown ones, unless another state is asked for.
+    List(List),
+    /// Show one entry, and what people did to it.
+    Show(Show),
+    /// Let the key of an entry run again.
+    Release(Release),
+    /// Say what became of the request: it did not run, or this is its answer.
+    Settle(Box<Settle>),
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    #[command(flatten)]
+    client: ClientArgs,
+
+    /// How to print.
+    #[arg(long, value_enum, default_value = "table")]
+    output: Output,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Output {
+    /// For people.
+    Table,
+    /// For programs, as the service said it.
+    Json,
+}
+
+#[derive(Debug, Args)]
+struct List {
+    #[command(flatten)]
+    common: Common,
+
+    /// Only entries in this state.
+    #[arg(long, value_enum, default_value = "unknown", conflicts_with = "all")]
+    state: StateName,
+
+    /// Entries in any state.
+    #[arg(long)]
+    all: bool,
+
+    /// Only keys with this prefix.
+    #[arg(long, value_name = "PREFIX")]
+    prefix: Option<String>,
+
+    /// Only entries of the caller with this digest, as an entry shows it.
+    #[arg(long, value_name = "HEX")]
+    scope: Option<String>,
+
+    /// Only keys behind this one.
+    #[arg(long, value_name = "STORED_KEY")]
+    after: Option<String>,
+
+    /// At most so many, up to 1000.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: u32,
+}
+
+#[derive(Debug, Args)]
+struct Show {
+    #[command(flatten)]
+    common: Common,
+
+    #[command(flatten)]
+    target: Target,
+
+    /// Show the stored answer too. It may hold personal data.
+    #[arg(long)]
+    answer: bool,
+}
+
+#[derive(Debug, Args)]
+struct Order {
+    #[command(flatten)]
+    common: Common,
+
+    #[command(flatten)]
+    target: Target,
+
+    /// Why; it goes into the audit.
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+
+    /// The version that was seen, as show and list print it; needed with --yes.
+    #[arg(long, value_name = "VERSION")]
+    version: Option<String>,
+
+    /// Do not ask.
+    #[arg(long, requires = "version")]
+    yes: bool,
+
+    /// Also where the request may be running: say so only if you know that it is not.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, Args)]
+struct Release {
+    #[command(flatten)]
+    order: Order,
+}
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").args(["not_run", "status"]).required(true))]
+struct Settle {
+    #[command(flatten)]
+    order: Order,
+
+    /// The request certainly did not run: its key may.
+    #[arg(long)]
+    not_run: bool,
+
+    /// It ran; retries get an answer with this status.
+    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(200..=599))]
+    status: Option<u16>,
+
+    /// A header of that answer; may be repeated.
+    #[arg(long, value_name = "NAME: VALUE", requires = "status", value_parser = header)]
+    header: Vec<(String, String)>,
+
+    /// Body of that answer.
+    #[arg(long, value_name = "TEXT", requires = "status", conflicts_with = "body_file")]
+    body: Option<String>,
+
+    /// File with the body of that answer.
+    #[arg(long, value_name = "FILE", requires = "status")]
+    body_file: Option<PathBuf>,
+
+    /// Lifetime of that answer: a number with ms, s, m, h or d.
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = milliseconds)]
+    ttl: u64,
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+fn milliseconds(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(digits).unwrap_or((text, ""));
+    let unit = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err("expected a number with a unit, such as 24h".into()),
+    };
+    let number: u64 = number.parse().map_err(|_| "expected a number with a unit, such as 24h")?;
+    number
+        .checked_mul(unit)
+        .filter(|ms| *ms > 0)
+        .ok_or_else(|| "expected more than zero, and up to 400d".into())
+}
+
+/// Why a command ended early.
+enum End {
+    /// The person said no.
+    Declined,
+    /// A setting.
+    Setting(String),
+    /// A call.
+    Call(CallError),
+}
+
+impl From<CallError> for End {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+impl From<String> for End {
+    fn from(error: String) -> Self {
+        Self::Setting(error)
+    }
+}
+
+impl From<std::io::Error> for End {
+    fn from(error: std::io::Error) -> Self {
+        Self::Setting(error.to_string())
+    }
+}
+
+impl KeyCommand {
+    /// Prints the stored key.
+    pub fn run(&self) -> ExitCode {
+        ended(
+            self.parts.stored().map_err(End::from).and_then(|key| Ok(writeln!(std::io::stdout(), "{key}")?)),
+        )
+    }
+}
+
+impl Entries {
+    /// Runs the command.
+    pub async fn run(self) -> ExitCode {
+        ended(match self.command {
+            Command::List(list) => list.run().await,
+            Command::Show(show) => show.run().await,
+            Command::Release(release) => release.run().await,
+            Command::Settle(settle) => settle.run().await,
+        })
+    }
+}
+
+fn ended(result: Result<(), End>) -> ExitCode {
+    let (text, code) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(End::Declined) => ("nothing was done".to_owned(), 1),
+        Err(End::Call(error @ CallError::Refused(_))) => (error.to_string(), 1),
+        Err(End::Call(error)) => (error.to_string(), 2),
+        Err(End::Setting(text)) => (text, 2),
+    };
+    eprintln!("fencepost-store: {text}");
+    ExitCode::from(code)
+}
+
+impl List {
+    async fn run(self) -> Result<(), End> {
+        let client = Client::new(&self.common.client)?;
+        let mut path = format!("/v1/entries?limit={}", self.limit);
+        let state = (!self.all).then(|| self.state.word().to_owned());
+        for (name, value) in
+            [("state", state), ("prefix", self.prefix), ("scope", self.scope), ("after", self.after)]
+        {
+            if let Some(value) = value {
+                path.push_str(&format!("&{name}={}", escaped(&value)));
+            }
+        }
+        let reply: ListReply = client.get(&path).await?;
+        print(self.common.output, &reply, print::list)
+    }
+}
+
+impl Show {
+    async fn run(self) -> Result<(), End> {
+        let client = Client::new(&self.common.client)?;
+        let shown: EntryView = client.get(&path(&self.target.stored()?, answer_query(self.answer))).await?;
+        print(self.common.output, &shown, print::entry)
+    }
+}
+
+impl Release {
+    async fn run(self) -> Result<(), End> {
+        let order = self.order;
+        let client = Client::new(&order.common.client)?;
+        let key = order.target.stored()?;
+        let version = order.confirmed(&client, &key, "let this key run again").await?;
+        let body = ReleaseOrder { version, reason: order.reason, force: order.force };
+        let shown: EntryView = client.post(&path(&key, "/release"), &body).await?;
+        print(order.common.output, &shown, print::entry)
+    }
+}
+
+impl Settle {
+    async fn run(self) -> Result<(), End> {
+        let (with, question) = match self.status {
+            None => (SettleWith::NotRun, "say that it did not run, so that this key may"),
+            Some(status) => {
+                let headers = self.header.into_iter().map(|(name, value)| (name, Octets(value.into_bytes())));
+                let body = match (self.body, &self.body_file) {
+                    (Some(text), _) => text.into_bytes(),
+                    (None, Some(path)) => std::fs::read(path)
+                        .map_err(|error| format!("--body-file {}: {error}", path.display()))?,
+                    (None, None) => Vec::new(),
+                };
+                let answer = SettleWith::Answer {
+                    status,
+                    headers: headers.collect(),
+                    body: Octets(body),
+                    ttl_ms: Some(self.ttl),
+                };
+                (answer, "store this answer for its retries")
+            }
+        };
+        let order = self.order;
+        let client = Client::new(&order.common.client)?;
+        let key = order.target.stored()?;
+        let version = order.confirmed(&client, &key, question).await?;
+        let body = SettleOrder { version, reason: order.reason, force: order.force, with };
+        let shown: EntryView = client.post(&path(&key, "/settle"), &body).await?;
+        print(order.common.output, &shown, print::entry)
+    }
+}
+
+impl Order {
+    /// The version that the order is about: the one that was named, or that a person has just seen
+    /// and said yes to.
+    async fn confirmed(&self, client: &Client, key: &StoreKey, question: &str) -> Result<String, End> {
+        if let (Some(version), true) = (&self.version, self.yes) {
+            return Ok(version.clone());
+        }
+        let shown: EntryView = client.get(&path(key, "")).await?;
+        if self.version.as_ref().is_some_and(|version| *version != shown.version) {
+            return Err(End::Setting(format!(
+                "--version: the entry is not any more what was seen; it has version {} now",
+                shown.version
+            )));
+        }
+        if !std::io::stdin().is_terminal() {
+            return Err(End::Setting(
+                "there is nobody to ask; expected --yes with the --version that was seen".into(),
+            ));
+        }
+        let mut err = std::io::stderr();
+        write!(err, "{}\n{question}? [y/N] ", print::entry(&shown))?;
+        err.flush()?;
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line)?;
+        match line.trim() {
+            "y" | "Y" | "yes" => Ok(shown.version),
+            _ => Err(End::Declined),
+        }
+    }
+}
+
+fn answer_query(answer: bool) -> &'static str {
+    if answer { "?answer=true" } else { "" }
+}
+
+fn path(key: &StoreKey, rest: &str) -> String {
+    format!("/v1/entries/{key}{rest}")
+}
+
+/// For a query: everything but the plainest characters as `%XX`.
+fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:".contains(&byte);
+    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+fn print<T: Serialize>(output: Output, value: &T, table: fn(&T) -> String) -> Result<(), End> {
+    let text = match output {
+        Output::Table => table(value),
+        Output::Json => serde_json::to_string_pretty(value).map_err(|error| error.to_string())? + "\n",
+    };
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lifetimes_need_a_unit() {
+        for (text, ms) in
+            [("5ms", 5), ("30s", 30_000), ("2m", 120_000), ("24h", 86_400_000), ("1d", 86_400_000)]
+        {
+            assert_eq!(milliseconds(text), Ok(ms));
+        }
+        for text in ["", "5", "h", "0s", "1.5h", "-1s", "1w", "99999999999999999999s", "ü"] {
+            assert!(milliseconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn text_in_a_query_says_nothing_else() {
+        assert_eq!(escaped("a:b.c-d_e"), "a:b.c-d_e");
+        assert_eq!(escaped("a&b=%ü"), "a%26b%3D%25%C3%BC");
+    }
+}

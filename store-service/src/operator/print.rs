@@ -1,0 +1,148 @@
+//! Entries as text for people.
+
+use super::model::{AuditLine, EntryView, ListReply, Octets};
+use std::fmt::Write;
+
+/// A list, one entry a line.
+pub fn list(reply: &ListReply) -> String {
+    let mut text = String::new();
+    if reply.entries.is_empty() {
+        return "no entries\n".into();
+    }
+    let _ = writeln!(text, "{:<9}  {:<20}  {:>9}  {:<44}  VERSION", "STATE", "SINCE (UTC)", "EXPIRES", "KEY");
+    for entry in &reply.entries {
+        let ends = entry.left_ms.map_or_else(|| "-".into(), duration);
+        let since = time(entry.updated_at_us);
+        let _ = writeln!(
+            text,
+            "{:<9}  {since:<20}  {ends:>9}  {:<44}  {}",
+            entry.state, entry.key, entry.version
+        );
+    }
+    if let Some(next) = &reply.next {
+        let _ = writeln!(text, "there may be more: --after {next}");
+    }
+    text
+}
+
+/// One entry with what people did to it.
+pub fn entry(entry: &EntryView) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<12} {value}");
+    };
+    line("key", entry.key.clone());
+    line("state", entry.state.clone());
+    line("version", entry.version.clone());
+    if let Some(cause) = &entry.cause {
+        line("cause", cause.clone());
+    }
+    if let Some(on_lost) = &entry.on_lost {
+        line("on_lost", on_lost.clone());
+    }
+    if let Some(left) = entry.lease_left_ms {
+        line("lease", if left == 0 { "over".into() } else { format!("{} left", duration(left)) });
+    }
+    if let Some(left) = entry.run_left_ms {
+        line("may run for", duration(left));
+    }
+    if let Some(left) = entry.left_ms {
+        line("expires in", duration(left));
+    }
+    line("fence", entry.fence.to_string());
+    line("scheme", entry.scheme.clone());
+    line("fingerprint", entry.fingerprint.clone());
+    line("scope", entry.scope.clone());
+    line("created", time(entry.created_at_us));
+    line("updated", time(entry.updated_at_us));
+    if let Some(status) = entry.status {
+        let (headers, body) = (entry.headers_len.unwrap_or(0), entry.body_len.unwrap_or(0));
+        let hidden = if entry.body.is_some() { "" } else { "; hidden, --answer shows it" };
+        line("answer", format!("status {status}, {headers} bytes of headers, {body} bytes of body{hidden}"));
+    }
+    for (name, value) in entry.headers.iter().flatten() {
+        line("", format!("{name}: {}", shown(value)));
+    }
+    if let Some(body) = &entry.body {
+        line("body", shown(body));
+    }
+    for done in entry.audit.iter().flatten() {
+        line("audit", audit(done));
+    }
+    text
+}
+
+fn audit(line: &AuditLine) -> String {
+    let forced = if line.forced { ", forced" } else { "" };
+    format!(
+        "{} {} by {}: {} -> {}{forced}: {}",
+        time(line.at_us),
+        line.action,
+        printable(&line.who),
+        line.state_before,
+        line.state_after,
+        printable(&line.reason)
+    )
+}
+
+/// Text as it is, other bytes as base64 in JSON; nothing that a terminal would obey.
+fn shown(octets: &Octets) -> String {
+    match std::str::from_utf8(&octets.0) {
+        Ok(text) => printable(text),
+        Err(_) => serde_json::to_string(octets).unwrap_or_default(),
+    }
+}
+
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+fn duration(ms: u64) -> String {
+    let seconds = ms.div_ceil(1_000);
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7_199 => format!("{} min", seconds / 60),
+        7_200..=172_799 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// UTC, to the second (civil date from days since 1970, proleptic Gregorian calendar).
+fn time(us: i64) -> String {
+    let seconds = us.div_euclid(1_000_000);
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Years begin in March here, so that the day that leap years add is the last one.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", rest / 3_600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_dates() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_399, "2000-02-28 23:59:59"),
+            (951_782_400, "2000-02-29 00:00:00"),
+            (1_709_164_800, "2024-02-29 00:00:00"),
+            (1_790_000_000, "2026-09-21 14:13:20"),
+            (4_107_542_400, "2100-03-01 00:00:00"),
+        ] {
+            assert_eq!(time(seconds * 1_000_000), text);
+        }
+    }
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_printed() {
+        assert_eq!(printable("a\u{1b}[31mb\r"), "a\u{fffd}[31mb\u{fffd}");
+    }
+}

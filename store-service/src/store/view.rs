@@ -1,0 +1,118 @@
+//! Entries as people see them.
+
+use crate::entry::{Micros, Row, State, Version};
+use fencepost_protocol::{ScopeDigest, StoreKey};
+
+/// One live entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Its key.
+    pub key: StoreKey,
+    /// Its row; the answer in it is empty where it was not asked for.
+    pub row: Row,
+    /// Bytes of the answer's header block.
+    pub headers_len: u64,
+    /// Bytes of the answer's body.
+    pub body_len: u64,
+    /// The store's clock when it was read.
+    pub now: Micros,
+}
+
+impl Entry {
+    /// Of a whole row.
+    pub fn of(key: StoreKey, mut row: Row, answer: bool, now: Micros) -> Self {
+        let (mut headers_len, mut body_len) = (0, 0);
+        if let State::Completed { headers, body, .. } = &mut row.state {
+            (headers_len, body_len) = (headers.len() as u64, body.len() as u64);
+            if !answer {
+                headers.clear();
+                body.clear();
+            }
+        }
+        Self { key, row, headers_len, body_len, now }
+    }
+}
+
+/// Which entries.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Only in this state, by its name.
+    pub state: Option<StateName>,
+    /// Only under these prefixes.
+    pub prefixes: Option<Vec<String>>,
+    /// Only of this caller.
+    pub scope: Option<ScopeDigest>,
+    /// Only keys behind this one, in the order of their bytes.
+    pub after: Option<StoreKey>,
+    /// At most so many.
+    pub limit: u32,
+}
+
+/// Name of a state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum StateName {
+    /// A request holds the key.
+    Claimed,
+    /// There is an answer.
+    Completed,
+    /// Nobody knows whether the work was done.
+    Unknown,
+    /// The key is free; the last token is remembered.
+    Released,
+}
+
+impl StateName {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Claimed, Self::Completed, Self::Unknown, Self::Released];
+
+    /// Of a row.
+    pub fn of(state: &State) -> Self {
+        match state {
+            State::Claimed(_) => Self::Claimed,
+            State::Completed { .. } => Self::Completed,
+            State::Unknown { .. } => Self::Unknown,
+            State::Released { .. } => Self::Released,
+        }
+    }
+
+    /// The column's word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Claimed => "claimed",
+            Self::Completed => "completed",
+            Self::Unknown => "unknown",
+            Self::Released => "released",
+        }
+    }
+}
+
+impl Filter {
+    /// Does it let this entry through?
+    pub fn lets(&self, key: &StoreKey, row: &Row) -> bool {
+        self.state.is_none_or(|state| state == StateName::of(&row.state))
+            && self.prefixes.as_ref().is_none_or(|some| some.iter().any(|prefix| prefix == key.prefix()))
+            && self.scope.is_none_or(|scope| scope == row.scope)
+            && self.after.as_ref().is_none_or(|after| key > after)
+    }
+}
+
+/// One line of the audit: what a person did to an entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Audit {
+    /// When.
+    pub at: Micros,
+    /// Name of the person's token.
+    pub who: String,
+    /// What.
+    pub action: String,
+    /// To which version.
+    pub version: Version,
+    /// The state that it was in.
+    pub state_before: String,
+    /// The state that it is in since.
+    pub state_after: String,
+    /// Was it done although the request may have been running?
+    pub forced: bool,
+    /// Why.
+    pub reason: String,
+}
