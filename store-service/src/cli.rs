@@ -4,6 +4,7 @@
 //! setting, what was found and what would be right, and exit code 2.
 
 use crate::check::Check;
+use crate::grant::startup::{GrantArgs, GrantStartError};
 use crate::http::{Api, Server, ServerOptions, Tokens};
 use crate::service::Service;
 use crate::store::memory::Memory;
@@ -61,6 +62,9 @@ struct StoreArgs {
 struct Serve {
     #[command(flatten)]
     store: StoreArgs,
+
+    #[command(flatten)]
+    grants: GrantArgs,
 
     /// Address to listen on; port 0 picks a free one.
     #[arg(long, env = "FENCEPOST_LISTEN", default_value = "127.0.0.1:7070", value_name = "IP:PORT")]
@@ -152,6 +156,9 @@ pub enum StartError {
     /// The token file can't be used.
     #[error(transparent)]
     Tokens(#[from] crate::http::TokenFileError),
+    /// Grants can't be served.
+    #[error(transparent)]
+    Grants(#[from] GrantStartError),
     /// A listener for everybody without tokens.
     #[error(
         "--listen {0} is reachable from other machines and no --token-file is set; expected a token file, or an \
@@ -283,7 +290,9 @@ impl Serve {
         };
         let waiters = Waiters::new(self.waiters_per_key, self.waiters_max);
         let service = Service::with_waiters(self.store.open(!self.no_migrate, pg).await?, waiters);
-        let api = Api::new(service.clone(), tokens, Some(metrics.clone()));
+        let unnamed = self.store.pg_unnamed_statements;
+        let grants = self.grants.open(&self.store.store, unnamed, service.store()).await?;
+        let api = Api::new(service.clone(), tokens, Some(metrics.clone())).with_grants(grants);
         let options = ServerOptions { drain_timeout: self.drain_timeout };
         let server = Server::bind(self.listen, api, options)
             .await

@@ -10,6 +10,7 @@ pub mod calm;
 pub mod check;
 pub mod cli;
 pub mod entry;
+pub mod grant;
 pub mod heartbeat;
 pub mod http;
 pub mod operator;

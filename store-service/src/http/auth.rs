@@ -22,6 +22,8 @@ pub enum Role {
     Filter,
     /// Admission of grants.
     Admit,
+    /// Recording that grants were issued.
+    Issue,
     /// Revocation of grants.
     Revoke,
     /// Inspection and settling by people; metrics.

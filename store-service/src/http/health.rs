@@ -1,6 +1,7 @@
 //! Health, readiness and metrics.
 
 use super::{Api, Problem, Role};
+use crate::grant::service::CleanupState;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -22,13 +23,20 @@ pub async fn readyz(State(api): State<Api>) -> Response {
     }
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let store = api.service.store();
-    let body = serde_json::json!({
+    let mut body = serde_json::json!({
         "ready": reasons.is_empty(),
         "store": store.kind().name(),
         "store_id": store.store_id(),
         "other_instances": store.hearing().name(),
         "reasons": reasons,
     });
+    if let Some(grants) = &api.grants {
+        body["grants"] = match grants.cleanup() {
+            CleanupState::Checking => serde_json::json!({ "cleanup": "checking" }),
+            CleanupState::On => serde_json::json!({ "cleanup": "on" }),
+            CleanupState::Off(reason) => serde_json::json!({ "cleanup": "off", "reason": reason }),
+        };
+    }
     let content_type = HeaderValue::from_static("application/json");
     (status, [(header::CONTENT_TYPE, content_type)], body.to_string()).into_response()
 }

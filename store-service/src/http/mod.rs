@@ -7,7 +7,9 @@
 mod auth;
 mod claims;
 mod entries;
+mod grants;
 mod health;
+mod openapi;
 mod problem;
 mod server;
 
@@ -15,11 +17,13 @@ pub use auth::{Role, TokenFileError, Tokens};
 pub use problem::Problem;
 pub use server::{Server, ServerOptions};
 
+use crate::grant::service::Grants;
 use crate::service::Service;
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use axum::routing::{get, post};
+use fencepost_protocol::grants::paths as grant_paths;
 use fencepost_protocol::{PROTOCOL_HEADER, PROTOCOL_VERSION, STORE_ID_HEADER, paths};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::sync::Arc;
@@ -30,12 +34,18 @@ pub struct Api {
     service: Arc<Service>,
     tokens: Arc<Tokens>,
     metrics: Option<PrometheusHandle>,
+    grants: Option<Arc<Grants>>,
 }
 
 impl Api {
     /// The interface of this service for the holders of these tokens.
     pub fn new(service: Arc<Service>, tokens: Tokens, metrics: Option<PrometheusHandle>) -> Self {
-        Self { service, tokens: Arc::new(tokens), metrics }
+        Self { service, tokens: Arc::new(tokens), metrics, grants: None }
+    }
+
+    /// With grants.
+    pub fn with_grants(self, grants: Option<Arc<Grants>>) -> Self {
+        Self { grants, ..self }
     }
 
     /// All routes.
@@ -55,11 +65,20 @@ impl Api {
             .route(paths::RELEASE, post(claims::release))
             .route(paths::UNKNOWN, post(claims::unknown))
             .route(paths::RENEW, post(claims::renew))
+            .route(grant_paths::ADMIT, post(grants::admit))
+            .route(grant_paths::ISSUE, post(grants::issue))
+            .route(grant_paths::REVOKE, post(grants::revoke))
+            .route("/v1/operations/{id}", get(grants::status))
+            .route("/v1/operations/{id}/may-submit", post(grants::may_submit))
+            .route("/v1/operations/{id}/record", post(grants::record))
+            .route("/v1/operations/{id}/renew", post(grants::renew))
+            .route("/v1/operations/{id}/take-over", post(grants::take_over))
             .route("/v1/entries", get(entries::list))
             .route("/v1/entries/{key}", get(entries::show))
             .route("/v1/entries/{key}/release", post(entries::release))
             .route("/v1/entries/{key}/settle", post(entries::settle))
             .route("/healthz", get(health::healthz))
+            .route("/openapi.json", get(openapi::openapi))
             .route("/readyz", get(health::readyz))
             .route("/metrics", get(health::metrics))
             .method_not_allowed_fallback(|| {

@@ -53,14 +53,24 @@ impl From<StoreError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
+        self.into_response_with(serde_json::Map::new())
+    }
+}
+
+impl Problem {
+    /// With further members.
+    pub fn into_response_with(self, members: serde_json::Map<String, serde_json::Value>) -> Response {
         metrics::counter!("fencepost_problems_total", "code" => self.code).increment(1);
-        let body = serde_json::json!({
+        let mut body = serde_json::json!({
             "type": format!("urn:fencepost:problem:{}", self.code),
             "title": self.status.canonical_reason().unwrap_or("Error"),
             "status": self.status.as_u16(),
             "code": self.code,
             "detail": self.detail,
         });
+        if let Some(object) = body.as_object_mut() {
+            object.extend(members);
+        }
         let content_type = HeaderValue::from_static("application/problem+json");
         let mut response =
             (self.status, [(header::CONTENT_TYPE, content_type)], body.to_string()).into_response();

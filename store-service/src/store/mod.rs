@@ -17,6 +17,8 @@ pub use url::{StoreKind, StoreUrl, StoreUrlError};
 pub use view::{Audit, Entry, Filter, StateName};
 
 use crate::entry::{Claim, ClaimOutcome, Complete, Micros, Release, Settle, SettleReply, SweepKind};
+use crate::grant::store::GrantStore;
+use crate::grant::timing::ExecutionTimings;
 use async_trait::async_trait;
 use fencepost_protocol::claims::{
     CompleteReply, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
@@ -151,6 +153,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Does what a person decided, and writes it down; both or neither.
     async fn settle(&self, order: Settle) -> Result<SettleReply, StoreError>;
+
+    /// Grants beside the entries, where they share the store's only connection.
+    fn grants(&self, timings: ExecutionTimings) -> Option<Arc<dyn GrantStore>> {
+        let _ = timings;
+        None
+    }
 
     /// Is the store there, writable, and still the same one? Tells the other instances as well.
     async fn heartbeat(&self) -> Result<Beat, StoreError>;

@@ -18,15 +18,15 @@ mod claim_renew;
 mod claim_unknown;
 mod entry_read;
 mod entry_settle;
-mod fault;
+pub(crate) mod fault;
 mod freed;
 mod heartbeat;
 mod lane;
 mod listen;
-mod migrate;
+pub(crate) mod migrate;
 mod notice;
 mod row;
-mod session;
+pub(crate) mod session;
 pub mod statements;
 
 use super::{

@@ -1,0 +1,22 @@
+//! One-time grants: admitted once, everywhere, across restarts; and the operations that they admit.
+//!
+//! Rooms: [`jws`], [`keys`], [`key_source`], [`issuers`] and [`token`] prove that a grant was issued;
+//! [`details`] and [`decimal`] compare it with what is asked for; [`store`] says what is decided
+//! atomically, [`postgres`] decides it; [`timing`] has every duration with what must
+//! hold between them; [`service`] puts it together, [`cleanup`] is the loop beside it.
+
+pub mod cleanup;
+pub mod decimal;
+pub mod details;
+pub mod duration;
+pub mod issuers;
+pub mod jws;
+pub mod key_source;
+pub mod keys;
+pub mod limiter;
+pub mod postgres;
+pub mod service;
+pub mod startup;
+pub mod store;
+pub mod timing;
+pub mod token;

@@ -1,0 +1,59 @@
+//! What replaces checking SQL at compile time: every statement fits the schema, goes by an index,
+//! and every file is used.
+
+use crate::support::*;
+use fencepost_store::grant::postgres::statements::ALL;
+use std::path::Path;
+
+#[tokio::test]
+async fn every_statement_prepares_against_the_schema() {
+    let client = connect(&database().await).await;
+    for sql in ALL {
+        assert!(sql.text.starts_with(&format!("-- {}", sql.name)), "{}: no head", sql.name);
+        let prepared = client.prepare_typed(sql.text, sql.types).await;
+        let prepared = prepared.unwrap_or_else(|error| panic!("{}: {error:?}", sql.name));
+        assert_eq!(prepared.params(), sql.types, "{}", sql.name);
+    }
+}
+
+#[test]
+fn every_file_is_a_statement() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/grant/postgres/sql");
+    let mut files: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    files.sort();
+    let mut names: Vec<String> = ALL.iter().map(|sql| sql.name.to_owned()).collect();
+    names.sort();
+    assert_eq!(files, names);
+}
+
+#[tokio::test]
+async fn statements_of_every_request_go_by_an_index() {
+    let url = database().await;
+    let client = connect(&url).await;
+    client
+        .batch_execute(
+            "INSERT INTO fencepost.grant_consumptions (issuer, key_tenant, grant_id, operation_id, consumed_at,
+                                                       retain_until)
+             SELECT 'i', '', 'g' || n, NULL, now(), now() FROM generate_series(1, 20000) AS n;
+             INSERT INTO fencepost.operations
+             SELECT gen_random_uuid(), 'i', '', 'g' || n, 'n', 'c', '', decode(repeat('ab', 32), 'hex'), '{}',
+                    'succeeded', NULL, 1, now(), now(), now(), now() FROM generate_series(1, 20000) AS n;
+             ANALYZE fencepost.grant_consumptions, fencepost.operations",
+        )
+        .await
+        .unwrap();
+    for sql in ALL.iter().filter(|sql| sql.name != "grant_cleanup") {
+        let rows = client.simple_query(&format!("EXPLAIN (GENERIC_PLAN) {}", sql.text)).await.unwrap();
+        for message in rows {
+            if let tokio_postgres::SimpleQueryMessage::Row(row) = message {
+                let line = row.get(0).unwrap_or_default();
+                let scan = line.contains("Seq Scan on grant_consumptions")
+                    || line.contains("Seq Scan on operations");
+                assert!(!scan, "{}: {line}", sql.name);
+            }
+        }
+    }
+}
