@@ -6,6 +6,7 @@ mod edges;
 mod endings;
 mod guarded;
 mod loopback_chain;
+mod manifests;
 mod mesh;
 mod policies;
 mod rig;
