@@ -8,8 +8,11 @@ use crate::downstream::downstream_key;
 use crate::exchange::{Claimant, LocalReply, Outcome, Pair};
 use crate::facts::{Facts, Property};
 use crate::key::{ClientKey, parse_key};
-use crate::policy::{Config, ConfigError, Marks, Mode, Policy, RoutePolicies, UnmarkedRoutes, route_fields};
+use crate::policy::{
+    Config, ConfigError, Marks, Mode, Policy, Retries, RoutePolicies, UnmarkedRoutes, route_fields,
+};
 use crate::problem::{Problem, ProblemKind};
+use crate::router_commands::{is_router_command, makes_up_an_answer};
 use crate::scope::{Scope, resolve_scope, scope_digest};
 use crate::store_key::{derive_observed_key, derive_store_key};
 use fencepost_protocol::{ClaimToken, ScopeDigest, StoreKey};
@@ -241,7 +244,7 @@ fn guard(
     let (forward, withhold) = if observed {
         (vec![deeper(depth)], Vec::new())
     } else {
-        forwarded_headers(config, policy, depth, &scope, &key)
+        forwarded_headers(config, policy, &headers, depth, &scope, &key)
     };
     if let Some(length) = content_length(&headers)
         && policy.fingerprint.needs_body()
@@ -319,12 +322,19 @@ type HeaderChanges = (Vec<(String, String)>, Vec<String>);
 fn forwarded_headers(
     config: &Config,
     policy: &Policy,
+    headers: &[Pair],
     depth: u32,
     scope: &Scope,
     key: &ClientKey,
 ) -> HeaderChanges {
     let mut set = vec![deeper(depth)];
     let mut withhold = vec![FENCE_HEADER.to_owned()];
+    let suppressed = policy.retries == Retries::Suppress;
+    for (name, _) in headers {
+        if makes_up_an_answer(name) || (suppressed && is_router_command(name)) {
+            withhold.extend(String::from_utf8(name.clone()));
+        }
+    }
     for target in &policy.downstream_keys {
         set.push((target.header.clone(), downstream_key(&config.key_prefix, scope, key, target)));
         withhold.push(target.header.clone());

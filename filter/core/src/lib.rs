@@ -18,5 +18,6 @@ pub mod host_value;
 pub mod key;
 pub mod policy;
 pub mod problem;
+pub mod router_commands;
 pub mod scope;
 pub mod store_key;

@@ -25,6 +25,8 @@ pub struct Stream {
     /// Bytes of each body that the exchange has already got.
     request_seen: usize,
     response_seen: usize,
+    /// Our own reply's body was put in place of the host's.
+    own_body_restored: bool,
     /// What the host said when the stream was logged, before it was destroyed.
     last_word: Option<Evidence>,
 }
@@ -32,7 +34,16 @@ pub struct Stream {
 impl Stream {
     /// A stream that is not guarded yet.
     pub fn new(id: u32, shared: Shared) -> Self {
-        Self { id, shared, exchange: None, refused: None, request_seen: 0, response_seen: 0, last_word: None }
+        Self {
+            id,
+            shared,
+            exchange: None,
+            refused: None,
+            request_seen: 0,
+            response_seen: 0,
+            own_body_restored: false,
+            last_word: None,
+        }
     }
 
     fn step(&mut self, input: Input) {
@@ -138,6 +149,16 @@ impl Context for Stream {
 }
 
 impl Stream {
+    /// Puts our own reply's body back, whatever the host has made of it.
+    fn restore_own_body(&mut self) {
+        let body = self.ask(None, |exchange| exchange.own_reply_body().map(<[u8]>::to_vec));
+        if let Some(body) = body {
+            let rest: &[u8] = if self.own_body_restored { &[] } else { &body };
+            let _ = abi::replace_buffer(Buffer::ResponseBody, rest);
+            self.own_body_restored = true;
+        }
+    }
+
     /// Tells the exchange, once, that its stream is gone.
     fn leave(&mut self) {
         if let Some(id) = self.exchange {
@@ -200,6 +221,17 @@ impl HttpContext for Stream {
             if let Some(map) = self.ask(None, |exchange| exchange.own_reply_headers(&headers)) {
                 let _ = abi::set_headers(Map::Response, &map);
             }
+            if end
+                && self.ask(false, |exchange| exchange.own_reply_body().is_some_and(|body| !body.is_empty()))
+            {
+                // The host has taken the body away (an empty one of `local_reply_config`): without
+                // it, the length would keep the client waiting.
+                abi::log(
+                    abi::Level::Warn,
+                    "local_reply_config has emptied a replay: exclude our replies from it",
+                );
+                let _ = abi::set_header(Map::Response, "content-length", b"0");
+            }
             return Action::Continue;
         }
         let status = headers.iter().find(|(name, _)| name == b":status");
@@ -210,6 +242,10 @@ impl HttpContext for Stream {
     }
 
     fn on_http_response_body(&mut self, size: usize, end: bool) -> Action {
+        if self.ask(false, Exchange::has_replied) {
+            self.restore_own_body();
+            return Action::Continue;
+        }
         let chunk = if self.ask(false, Exchange::wants_response_body) {
             new_bytes(Buffer::ResponseBody, &mut self.response_seen, size)
         } else {

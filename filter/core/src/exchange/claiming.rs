@@ -31,6 +31,11 @@ impl Exchange {
             self.refuse(body_too_large(self.policy.max_body), Outcome::Refused, effects);
             return;
         }
+        if needs_body && !world.has_room && !chunk.is_empty() {
+            // Bodies that come in slowly must not fill the VM, whose end is every stream's.
+            self.refuse(too_busy(), Outcome::Refused, effects);
+            return;
+        }
         if needs_body {
             body.extend_from_slice(chunk);
         }
@@ -43,8 +48,7 @@ impl Exchange {
         match RequestParts::new(&claimant.headers).fingerprint(&self.policy.fingerprint, &body) {
             Ok(fingerprint) => {
                 if self.policy.execution != Execution::Inline && !world.has_room {
-                    let problem = Problem::new(ProblemKind::TooBusy, "try again with the same key");
-                    self.refuse(problem.retry_after_ms(RETRY_AFTER_CONFLICT_MS), Outcome::Refused, effects);
+                    self.refuse(too_busy(), Outcome::Refused, effects);
                     return;
                 }
                 let claim = Claim::new(&claimant, self.policy.fingerprint.scheme().clone(), fingerprint);
@@ -269,7 +273,7 @@ impl Exchange {
         let reply = LocalReply {
             status: answer.status,
             headers: answer.headers.clone(),
-            body: answer.body.clone(),
+            body: Rc::new(answer.body.clone()),
             details: "fencepost_replayed",
         };
         let own = OwnReply::Replay { answer, left_ms };
@@ -299,6 +303,11 @@ impl Exchange {
 fn store_unavailable() -> Problem {
     let detail = "nothing was forwarded; try again with the same key";
     Problem::new(ProblemKind::StoreUnavailable, detail).retry_after_ms(RETRY_AFTER_OUTAGE_MS)
+}
+
+fn too_busy() -> Problem {
+    let detail = "too many bodies are held by this proxy; nothing was forwarded, try again with the same key";
+    Problem::new(ProblemKind::TooBusy, detail).retry_after_ms(RETRY_AFTER_CONFLICT_MS)
 }
 
 fn claim_too_late() -> Problem {
@@ -335,5 +344,9 @@ fn stored_answer(status: u16, payload: &[u8], headers_len: u32, body_len: u32) -
         return None;
     }
     let headers = answer::decode_headers(block).ok()?;
+    // What was stored by this filter has field names only; a pseudo header would break the reply.
+    if !headers.iter().all(|(name, _)| crate::capture::is_token(name)) {
+        return None;
+    }
     Some(StoredAnswer { status, headers, body: body.to_vec() })
 }

@@ -11,7 +11,8 @@ use super::evidence::{Ending, Evidence};
 use super::settling::{Duty, Response};
 use super::*;
 use crate::capture::{self, is_token};
-use crate::policy::Execution;
+use crate::policy::{Execution, Retries};
+use crate::router_commands::is_router_command;
 use fencepost_protocol::claims::ReleaseCause;
 
 /// Response header in which a loopback listener reports the ending.
@@ -36,10 +37,6 @@ const NOT_SENT_ON: &[&str] = &[
     "proxy-connection",
     "content-length",
     "expect",
-    "x-envoy-expected-rq-timeout-ms",
-    "x-envoy-max-retries",
-    "x-envoy-retry-on",
-    "x-envoy-upstream-rq-timeout-ms",
 ];
 
 /// A call to the upstream.
@@ -85,9 +82,15 @@ impl Exchange {
         world: &mut World<'_>,
         effects: &mut Vec<Effect>,
     ) {
-        let Execution::Detached { cluster, timeout_ms, .. } = &self.policy.execution else { return };
+        let Execution::Detached { cluster, timeout_ms, loopback } = &self.policy.execution else { return };
         let mut headers = sent_on(headers, set, withhold);
-        headers.push((MAX_RUN_HEADER.into(), self.policy.max_run_ms.to_string().into_bytes()));
+        if *loopback {
+            headers.push((MAX_RUN_HEADER.into(), self.policy.max_run_ms.to_string().into_bytes()));
+        }
+        if self.policy.retries == Retries::Suppress {
+            // For the call's own router, which consumes it: a cluster may have a retry policy.
+            headers.push((b"x-envoy-max-retries".to_vec(), b"0".to_vec()));
+        }
         effects.push(Effect::CallUpstream(UpstreamCall {
             cluster: cluster.clone(),
             headers,
@@ -119,7 +122,8 @@ impl Exchange {
                 Ending::Answered => self.on_detached_answer(held, status, headers, body, world, effects),
                 Ending::NotRun => {
                     let details = "fencepost_not_run";
-                    let reply = LocalReply { status, headers: for_client(&headers), body, details };
+                    let reply =
+                        LocalReply { status, headers: for_client(&headers), body: Rc::new(body), details };
                     self.settle_not_run(held, reply, world, effects);
                 }
                 Ending::Unknown(cause) => self.settle_lost(held, cause, world, effects),
@@ -170,24 +174,25 @@ impl Exchange {
         let markers = capture::strip_markers(&self.policy.response.markers, &headers);
         let mut headers = for_client(&headers);
         headers.retain(|(name, _)| !markers.iter().any(|marker| name.eq_ignore_ascii_case(marker)));
-        let reply = LocalReply { status, headers, body, details: "fencepost_detached" };
+        let reply = LocalReply { status, headers, body: Rc::new(body), details: "fencepost_detached" };
         self.settle(held, duty, Response::Answer(reply), world, effects);
     }
 }
 
 /// The header map of a detached answer on its way out: what the host put there, with the
 /// upstream's headers in place of any of the same name.
-pub(super) fn answer_headers(headers: &[Pair], present: &[Pair], body_len: usize) -> Vec<Pair> {
+pub(super) fn answer_headers(status: u16, headers: &[Pair], present: &[Pair], body_len: usize) -> Vec<Pair> {
     let replaced = |name: &[u8]| {
         [&b"content-type"[..], b"content-length", b"transfer-encoding"]
             .iter()
             .any(|n| name.eq_ignore_ascii_case(n))
             || headers.iter().any(|(other, _)| name.eq_ignore_ascii_case(other))
     };
-    let mut map: Vec<Pair> = present.iter().filter(|(name, _)| !replaced(name)).cloned().collect();
+    // The status as well: the host may have rewritten it (Envoy's `local_reply_config`).
+    let mut map: Vec<Pair> = vec![(b":status".to_vec(), status.to_string().into_bytes())];
+    map.extend(present.iter().filter(|(name, _)| !name.starts_with(b":") && !replaced(name)).cloned());
     map.extend(headers.iter().cloned());
-    let status = present.iter().find(|(name, _)| name == b":status").map(|(_, value)| value.as_slice());
-    if !matches!(status, Some(b"204" | b"304")) {
+    if !matches!(status, 204 | 304) {
         map.push((b"content-length".to_vec(), body_len.to_string().into_bytes()));
     }
     map
@@ -219,6 +224,7 @@ fn sent_on(headers: Vec<Pair>, set: &[(String, String)], withhold: &[String]) ->
             || withhold.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
             || set.iter().any(|(other, _)| name.eq_ignore_ascii_case(other.as_bytes()))
             || name.eq_ignore_ascii_case(MAX_RUN_HEADER.as_bytes())
+            || is_router_command(name)
     };
     let mut sent: Vec<Pair> = headers.into_iter().filter(|(name, _)| !dropped(name)).collect();
     sent.extend(set.iter().map(|(name, value)| (name.clone().into_bytes(), value.clone().into_bytes())));

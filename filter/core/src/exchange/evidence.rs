@@ -142,6 +142,11 @@ impl Evidence {
         Ending::Unknown(self.cause(UnknownCause::ProxyReply))
     }
 
+    /// Whether the client left, rather than the upstream.
+    pub fn is_client_gone(&self) -> bool {
+        self.has(flag::DOWNSTREAM_DISCONNECT)
+    }
+
     /// How the request ended, judged when its stream is gone without a whole response.
     pub fn ending_without_response(&self) -> Ending {
         if self.has(flag::DOWNSTREAM_DISCONNECT) {

@@ -220,7 +220,7 @@ pub struct LocalReply {
     /// Header pairs.
     pub headers: Vec<Pair>,
     /// Body.
-    pub body: Vec<u8>,
+    pub body: Rc<Vec<u8>>,
     /// Response code details for the access log.
     pub details: &'static str,
 }
@@ -231,7 +231,7 @@ impl LocalReply {
         Self {
             status: problem.status(),
             headers: problem.headers(template),
-            body: problem.body(template),
+            body: Rc::new(problem.body(template)),
             details: problem.kind.details(),
         }
     }
@@ -317,6 +317,8 @@ enum State {
     Detached { held: Held, forwarded_at: u64, due_at: u64 },
     /// The upstream's answer is coming in and is held.
     Capturing { held: Held, head: ResponseHead, ttl_ms: u64, body: Vec<u8> },
+    /// The upstream's answer is too large to keep and passes; how it ends is yet to be seen.
+    Passing { held: Held, status: u16, ttl_ms: u64 },
     /// The store is to learn how it ended.
     Settling(settling::Settling),
     /// The request passes, and what would have become of it is found out.
@@ -345,8 +347,9 @@ enum OwnReply {
     },
     /// The upstream's answer to a detached call.
     Answer {
+        status: u16,
         headers: Vec<Pair>,
-        body_len: usize,
+        body: Rc<Vec<u8>>,
     },
 }
 
@@ -380,7 +383,11 @@ impl Exchange {
             | State::Waiting { .. }
             | State::Detached { .. } => true,
             State::Settling(settling) => settling.holds_request(),
-            State::Running { .. } | State::Capturing { .. } | State::Observing(_) | State::Over => false,
+            State::Running { .. }
+            | State::Capturing { .. }
+            | State::Passing { .. }
+            | State::Observing(_)
+            | State::Over => false,
         }
     }
 
@@ -414,7 +421,7 @@ impl Exchange {
             }
             State::Settling(settling) => settling.is_due(now_ms),
             State::Observing(observing) => observing.is_due(now_ms),
-            State::Capturing { .. } | State::Over => false,
+            State::Capturing { .. } | State::Passing { .. } | State::Over => false,
         }
     }
 
@@ -446,7 +453,17 @@ impl Exchange {
             State::Capturing { body, .. } => body.len(),
             State::Settling(settling) => settling.kept_bytes(),
             State::Observing(observing) => observing.kept_bytes(),
-            State::Running { .. } | State::Detached { .. } | State::Over => 0,
+            State::Running { .. } | State::Detached { .. } | State::Passing { .. } | State::Over => 0,
+        }
+    }
+
+    /// The body to put in place of our own reply's on its way out: the host may have rewritten it
+    /// (Envoy's `local_reply_config`), and a replay is the first answer, with its length.
+    pub fn own_reply_body(&self) -> Option<&[u8]> {
+        match &self.own_reply {
+            OwnReply::Replay { answer, .. } => Some(&answer.body),
+            OwnReply::Answer { body, .. } => Some(body),
+            OwnReply::None | OwnReply::Problem => None,
         }
     }
 
@@ -457,8 +474,8 @@ impl Exchange {
             OwnReply::Replay { answer, left_ms } => {
                 Some(crate::capture::replay_headers(answer, &self.policy.response.markers, present, *left_ms))
             }
-            OwnReply::Answer { headers, body_len } => {
-                Some(detached::answer_headers(headers, present, *body_len))
+            OwnReply::Answer { status, headers, body } => {
+                Some(detached::answer_headers(*status, headers, present, body.len()))
             }
             OwnReply::None | OwnReply::Problem => None,
         };
@@ -481,7 +498,7 @@ impl Exchange {
                 (held, forwarded_at.saturating_add(max_run_ms))
             }
             State::Detached { held, forwarded_at, .. } => (held, forwarded_at.saturating_add(max_run_ms)),
-            State::Capturing { held, .. } => (held, now_ms),
+            State::Capturing { held, .. } | State::Passing { held, .. } => (held, now_ms),
             State::Settling(settling) => (settling.held_to_renew()?, now_ms),
             State::Observing(observing) => observing.held_to_renew(max_run_ms)?,
             _ => return None,
@@ -559,6 +576,12 @@ impl Exchange {
                 };
                 self.settle_unknown(held, cause, world, effects);
             }
+            // The upstream has answered, and its client did not want all of it.
+            State::Passing { held, status, ttl_ms } if evidence.is_client_gone() => {
+                let duty = self.oversized_duty(&held, status, ttl_ms, effects);
+                self.settle(held, duty, settling::Response::Gone, world, effects);
+            }
+            State::Passing { held, .. } => self.settle_unknown(held, UnknownCause::Reset, world, effects),
             State::Settling(mut settling) => {
                 settling.on_stream_gone();
                 self.state = State::Settling(settling);
@@ -590,9 +613,10 @@ impl Exchange {
 
     fn held_mut(&mut self) -> Option<&mut Held> {
         match &mut self.state {
-            State::Running { held, .. } | State::Detached { held, .. } | State::Capturing { held, .. } => {
-                Some(held)
-            }
+            State::Running { held, .. }
+            | State::Detached { held, .. }
+            | State::Capturing { held, .. }
+            | State::Passing { held, .. } => Some(held),
             State::Settling(settling) => settling.held_mut(),
             State::Observing(observing) => observing.held_mut(),
             State::Receiving { .. } | State::Claiming { .. } | State::Waiting { .. } | State::Over => None,
@@ -647,7 +671,7 @@ impl Exchange {
                 }
             }
             State::Settling(_) => self.on_settling_tick(world, effects),
-            State::Capturing { .. } | State::Observing(_) | State::Over => {}
+            State::Capturing { .. } | State::Passing { .. } | State::Observing(_) | State::Over => {}
         }
     }
 

@@ -38,7 +38,11 @@ impl Exchange {
                 self.own_reply = OwnReply::Problem;
                 self.state = detached;
             }
-            other @ (State::Capturing { .. } | State::Settling(_) | State::Observing(_) | State::Over) => {
+            other @ (State::Capturing { .. }
+            | State::Passing { .. }
+            | State::Settling(_)
+            | State::Observing(_)
+            | State::Over) => {
                 self.state = other;
             }
         }
@@ -87,8 +91,12 @@ impl Exchange {
         };
         if head.end {
             self.complete(held, &head, ttl_ms, &[], world, effects);
+        } else if self.is_endless(&head) {
+            // It has no end to wait for: its head is the answer.
+            let duty = self.oversized_duty(&held, head.status, ttl_ms, effects);
+            self.settle(held, duty, Response::streaming(false), world, effects);
         } else if self.is_oversized(&head) {
-            self.settle_oversized(held, head.status, ttl_ms, world, effects);
+            self.state = State::Passing { held, status: head.status, ttl_ms };
         } else {
             self.state = State::Capturing { held, head, ttl_ms, body: Vec::new() };
         }
@@ -124,14 +132,14 @@ impl Exchange {
     /// Whether the head alone says that the answer can't be kept.
     pub(super) fn is_oversized(&self, head: &ResponseHead) -> bool {
         let max = self.policy.response.max_body as u64;
-        head.headers.iter().any(|(name, value)| {
-            let value = core::str::from_utf8(value).unwrap_or("").trim();
-            match name.as_slice() {
-                b"content-length" => value.parse::<u64>().is_ok_and(|len| len > max),
-                b"content-type" => value.to_ascii_lowercase().starts_with("text/event-stream"),
-                _ => false,
-            }
-        })
+        let length = value_of(head, b"content-length").and_then(|text| text.trim().parse::<u64>().ok());
+        self.is_endless(head) || length.is_some_and(|length| length > max)
+    }
+
+    fn is_endless(&self, head: &ResponseHead) -> bool {
+        let media_type =
+            value_of(head, b"content-type").unwrap_or_default().trim_start().to_ascii_lowercase();
+        media_type.starts_with("text/event-stream")
     }
 
     pub(super) fn on_response_body(
@@ -143,7 +151,9 @@ impl Exchange {
     ) {
         match &mut self.state {
             State::Capturing { body, .. } => {
-                let too_large = body.len().saturating_add(chunk.len()) > self.policy.response.max_body;
+                // A VM that is full keeps no more: what it can't keep, it can't replay.
+                let len = body.len().saturating_add(chunk.len());
+                let too_large = len > self.policy.response.max_body || !world.has_room;
                 if !too_large {
                     body.extend_from_slice(chunk);
                     if !end {
@@ -156,12 +166,20 @@ impl Exchange {
                     return;
                 };
                 if too_large {
-                    self.settle_oversized(held, head.status, ttl_ms, world, effects);
+                    self.state = State::Passing { held, status: head.status, ttl_ms };
                     if end {
                         self.on_response_body(&[], true, world, effects);
                     }
                 } else {
                     self.complete(held, &head, ttl_ms, &body, world, effects);
+                }
+            }
+            State::Passing { .. } if end => {
+                if let State::Passing { held, status, ttl_ms } =
+                    core::mem::replace(&mut self.state, State::Over)
+                {
+                    let duty = self.oversized_duty(&held, status, ttl_ms, effects);
+                    self.settle(held, duty, Response::HeldEnd, world, effects);
                 }
             }
             State::Settling(settling) if end => {
@@ -204,20 +222,6 @@ impl Exchange {
         self.settle(held, duty, Response::held(), world, effects);
     }
 
-    /// The answer is too large to keep, or endless: its marker is stored in its place, and the
-    /// answer itself streams through.
-    fn settle_oversized(
-        &mut self,
-        held: Held,
-        status: u16,
-        ttl_ms: u64,
-        world: &mut World<'_>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let duty = self.oversized_duty(&held, status, ttl_ms, effects);
-        self.settle(held, duty, Response::streaming(false), world, effects);
-    }
-
     pub(super) fn complete_duty(
         &self,
         held: &Held,
@@ -253,4 +257,9 @@ impl Exchange {
             }
         }
     }
+}
+
+fn value_of<'a>(head: &'a ResponseHead, name: &[u8]) -> Option<&'a str> {
+    let found = head.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
+    found.and_then(|(_, value)| core::str::from_utf8(value).ok())
 }

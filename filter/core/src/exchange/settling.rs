@@ -357,7 +357,11 @@ impl Exchange {
             Err(failure) => settling.on_failed(failure, world, effects),
         };
         if let Some(reply) = answer {
-            let own = OwnReply::Answer { headers: reply.headers.clone(), body_len: reply.body.len() };
+            let own = OwnReply::Answer {
+                status: reply.status,
+                headers: reply.headers.clone(),
+                body: Rc::clone(&reply.body),
+            };
             self.reply(own, reply, effects);
         }
         self.end_if_settled();

@@ -3,7 +3,7 @@
 //! Nothing that can't be read as the expected outcome is ever taken for one. Whether a failed
 //! call was carried out is not known, so its caller acts as if it may have been.
 
-use fencepost_protocol::{FrameError, PROTOCOL_VERSION_MIN, StoreId, claims::Reply, frame};
+use fencepost_protocol::{FrameError, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, StoreId, claims::Reply, frame};
 use serde::de::DeserializeOwned;
 
 /// What came back from a call.
@@ -83,7 +83,8 @@ pub fn decode<'a, T: DeserializeOwned>(
         | FrameError::PayloadTooLong(_)
         | FrameError::Head(_) => StoreFailure::Nonsense,
     })?;
-    if reply.v < PROTOCOL_VERSION_MIN {
+    // A version that is newer by one is understood as far as it matters; a later one is not known.
+    if !(PROTOCOL_VERSION_MIN..=PROTOCOL_VERSION + 1).contains(&reply.v) {
         return Err(StoreFailure::Nonsense);
     }
     match pin {

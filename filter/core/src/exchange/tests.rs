@@ -16,6 +16,7 @@ struct Rig {
     now: u64,
     pin: Option<StoreId>,
     done: Vec<Effect>,
+    has_room: bool,
 }
 
 fn policy(overrides: &str) -> Rc<Policy> {
@@ -48,12 +49,13 @@ impl Rig {
             now: 1_000,
             pin: None,
             done: vec![],
+            has_room: true,
         }
     }
 
     fn step(&mut self, input: Input) -> Vec<Effect> {
         let mut world =
-            World { now_ms: self.now, pin: &mut self.pin, store_timeout_ms: 2_000, has_room: true };
+            World { now_ms: self.now, pin: &mut self.pin, store_timeout_ms: 2_000, has_room: self.has_room };
         let effects = self.exchange.step(input, &mut world);
         self.done.extend(effects.iter().cloned());
         effects
@@ -343,24 +345,91 @@ fn statuses_that_are_not_stored_give_the_claim_back() {
     }
 }
 
+/// Runs a request whose answer is above its bound, by its stated length or by its bytes.
+fn oversized(by_length: bool) -> Rig {
+    let mut rig = Rig::running(r#","response":{"max_body":"4B"}"#);
+    let headers: &[(&str, &str)] = if by_length { &[("content-length", "10")] } else { &[] };
+    assert!(rig.head(201, headers, "via_upstream", false).is_empty());
+    assert_eq!(rig.exchange.holds_response(), !by_length);
+    assert!(rig.body("12345", false).is_empty());
+    assert!(!rig.exchange.holds_response() && !rig.exchange.wants_response_body(), "it passes");
+    rig
+}
+
 #[test]
-fn an_answer_that_is_too_large_streams_through_and_leaves_a_marker() {
+fn an_answer_that_is_too_large_streams_through_and_leaves_a_marker_at_its_end() {
     for by_length in [true, false] {
-        let mut rig = Rig::running(r#","response":{"max_body":"4B"}"#);
-        let headers: &[(&str, &str)] = if by_length { &[("content-length", "10")] } else { &[] };
-        let mut effects = rig.head(201, headers, "via_upstream", false);
-        if !by_length {
-            assert!(rig.exchange.holds_response());
-            effects = rig.body("12345", false);
-        }
-        let complete: CompleteRequest = head_of(&effects);
-        assert_eq!(complete.status, 410);
-        assert!(!rig.exchange.holds_response() && !rig.exchange.wants_response_body());
-        rig.body("", true);
+        let mut rig = oversized(by_length);
+        let effects = rig.body("", true);
+        assert_eq!(head_of::<CompleteRequest>(&effects).status, 410);
         assert!(rig.exchange.holds_response(), "its end waits for the marker");
         let effects = rig.reply(Call::Duty, CompleteReply::Stored, &[]);
         assert_eq!(effects, [Effect::Result(Outcome::Oversized), Effect::ResumeResponse]);
     }
+}
+
+#[test]
+fn a_large_answer_that_breaks_off_is_unknown_and_one_that_its_client_left_has_run() {
+    for by_length in [true, false] {
+        let mut rig = oversized(by_length);
+        let effects = rig.step(Input::StreamGone(Evidence { flags: Some(0), ..Evidence::default() }));
+        assert_eq!(head_of::<UnknownRequest>(&effects).cause, UnknownCause::Reset);
+        let mut rig = oversized(by_length);
+        assert_eq!(head_of::<CompleteRequest>(&rig.gone()).status, 410);
+    }
+}
+
+#[test]
+fn an_endless_answer_is_decided_at_its_head() {
+    let mut rig = Rig::running("");
+    let effects = rig.head(200, &[("content-type", "Text/Event-Stream; x=y")], "via_upstream", false);
+    assert_eq!(head_of::<CompleteRequest>(&effects).status, 410);
+    assert!(!rig.exchange.holds_response());
+}
+
+#[test]
+fn a_full_vm_refuses_more_bodies_and_keeps_no_more_answers() {
+    let mut rig = Rig::new("");
+    rig.has_room = false;
+    assert!(
+        rig.step(Input::RequestBody { chunk: b"{".to_vec(), end: false })
+            .iter()
+            .all(|e| !matches!(e, Effect::CallStore { .. }))
+    );
+    assert_eq!((rig.replies()[0].status, code(rig.replies()[0])), (503, "too_busy".into()));
+    let mut rig = Rig::running("");
+    rig.has_room = false;
+    rig.head(201, &[], "via_upstream", false);
+    let effects = rig.body("{}", true);
+    assert_eq!(head_of::<CompleteRequest>(&effects).status, 410, "what can't be kept can't be replayed");
+}
+
+#[test]
+fn a_rewritten_reply_of_ours_is_put_back() {
+    let mut rig = Rig::new("");
+    rig.request("{}");
+    let headers_len = u32::try_from(answer::encode_headers(&[]).len()).unwrap();
+    let outcome = ClaimReply::Completed { status: 404, headers_len, body_len: 2, age_ms: 5, left_ms: 9_000 };
+    rig.reply(Call::Claim, outcome, &[answer::encode_headers(&[]).as_slice(), b"{}"].concat());
+    assert_eq!(rig.exchange.own_reply_body(), Some(b"{}".as_slice()));
+    let present = [(b":status".to_vec(), b"500".to_vec()), (b"content-length".to_vec(), b"48".to_vec())];
+    let map = rig.exchange.own_reply_headers(&present).unwrap();
+    assert!(map.contains(&(b":status".to_vec(), b"404".to_vec())), "{map:?}");
+    assert!(map.contains(&(b"content-length".to_vec(), b"2".to_vec())));
+}
+
+#[test]
+fn a_stored_name_that_is_no_field_name_is_not_replayed() {
+    let mut rig = Rig::new("");
+    rig.request("{}");
+    let block = answer::encode_headers(&[(b":status".to_vec(), b"200".to_vec())]);
+    let headers_len = u32::try_from(block.len()).unwrap();
+    rig.reply(
+        Call::Claim,
+        ClaimReply::Completed { status: 201, headers_len, body_len: 0, age_ms: 5, left_ms: 9_000 },
+        &block,
+    );
+    assert_eq!(code(rig.replies()[0]), "store_unavailable");
 }
 
 #[test]
@@ -615,7 +684,7 @@ fn problems_of_an_exchange_are_in_the_words_of_its_policy() {
     let mut rig = Rig::new(words);
     rig.request("{}");
     rig.reply(Call::Claim, ClaimReply::Mismatch, &[]);
-    assert_eq!(rig.replies()[0].body, b"422 key_reused");
+    assert_eq!(rig.replies()[0].body.as_slice(), b"422 key_reused");
     assert!(rig.replies()[0].headers.contains(&(b"content-type".to_vec(), b"text/plain".to_vec())));
     let mut rig = Rig::running(words);
     rig.head(504, &[], "upstream_response_timeout", false);
@@ -623,7 +692,8 @@ fn problems_of_an_exchange_are_in_the_words_of_its_policy() {
     let [Effect::RewriteResponse { body, .. }] = effects.as_slice() else { panic!("{effects:?}") };
     assert_eq!(body, b"504 upstream_lost");
     let mut rig = Rig::running(&format!(r#"{words},"response":{{"max_body":"4B"}}"#));
-    let effects = rig.head(201, &[("content-length", "10")], "via_upstream", false);
+    rig.head(201, &[("content-length", "10")], "via_upstream", false);
+    let effects = rig.body("1234567890", true);
     let text =
         effects.iter().find_map(|e| if let Effect::CallStore { frame, .. } = e { Some(frame) } else { None });
     assert!(String::from_utf8_lossy(text.unwrap()).contains("410 answer_oversized"));

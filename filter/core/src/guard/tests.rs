@@ -262,7 +262,7 @@ fn a_refusal_speaks_in_the_words_of_its_policy_or_else_of_the_defaults() {
     let said = |case: &Case| {
         let config = Config::parse(case.config.to_string().as_bytes()).unwrap();
         let Verdict::Refuse(refusal) = case.judge() else { panic!() };
-        String::from_utf8(refusal.reply(&config).body).unwrap()
+        String::from_utf8(refusal.reply(&config).body.to_vec()).unwrap()
     };
     let mut keyless = case.without("idempotency-key");
     assert_eq!(said(&keyless), "no: key_missing");

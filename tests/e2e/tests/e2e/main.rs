@@ -5,6 +5,7 @@ mod detached;
 mod edges;
 mod endings;
 mod guarded;
+mod hostile;
 mod loopback_chain;
 mod manifests;
 mod mesh;
