@@ -12,6 +12,7 @@ mod resolve;
 mod route;
 #[cfg(feature = "schema")]
 mod schema;
+mod shape;
 mod struct_config;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ use super::layer::{
     UnmarkedLayer,
 };
 use super::quantity::{Bytes, Millis};
+use super::shape::reject_misplaced_lists;
 use super::{
     Concurrency, Config, ConfigError, HeaderRules, KeyPolicy, Layers, Markers, Mode, OnLost, Oversized,
     Policy, ResponsePolicy, Retries, StatusRule, StoreConfig, UnmarkedRoutes, identity, upstream,
@@ -103,6 +104,36 @@ impl At<'_> {
         Ok(lower)
     }
 
+    /// A header name that the filter may give a meaning of its own.
+    pub(super) fn own_header(&self, field: &str, name: &str) -> Result<String, ConfigError> {
+        const MEANT_OTHERWISE: [&str; 18] = [
+            "accept",
+            "authorization",
+            "cache-control",
+            "content-encoding",
+            "content-type",
+            "cookie",
+            "date",
+            "expect",
+            "forwarded",
+            "location",
+            "proxy-authorization",
+            "set-cookie",
+            "te",
+            "trailer",
+            "upgrade",
+            "user-agent",
+            "vary",
+            "www-authenticate",
+        ];
+        let lower = self.header(field, name)?;
+        if MEANT_OTHERWISE.contains(&lower.as_str()) {
+            let expected = "a header that has no meaning of its own in HTTP";
+            return Err(self.error(field, found(Some(&name.into())), expected));
+        }
+        Ok(lower)
+    }
+
     pub(super) fn headers(
         &self,
         field: &str,
@@ -129,6 +160,8 @@ pub(super) fn parse(text: &[u8]) -> Result<Config, ConfigError> {
     let mut reader = serde_json::Deserializer::from_slice(text);
     let document: Document = serde_path_to_error::deserialize(&mut reader)
         .map_err(|error| ConfigError::from_serde(error, |path| found(value_at(&value, path))))?;
+    // What is left is read, but maybe by position.
+    reject_misplaced_lists(&value)?;
 
     let top = At("");
     StoreKey::check_prefix(&document.key_prefix).map_err(|_| {
@@ -294,7 +327,7 @@ fn methods(at: &At<'_>, methods: Option<Vec<String>>) -> Result<Vec<String>, Con
 }
 
 fn key(at: &At<'_>, layer: KeyLayer) -> Result<KeyPolicy, ConfigError> {
-    let mut names = vec![at.header("header", layer.header.as_deref().unwrap_or("idempotency-key"))?];
+    let mut names = vec![at.own_header("header", layer.header.as_deref().unwrap_or("idempotency-key"))?];
     for (i, alias) in at.headers("aliases", layer.aliases)?.into_iter().enumerate() {
         if names.contains(&alias) {
             return Err(at.error(&format!("aliases[{i}]"), format!("{alias:?} again"), "each name once"));
@@ -386,7 +419,7 @@ fn markers(at: &At<'_>, layer: MarkersLayer) -> Result<Markers, ConfigError> {
     ];
     for (field, name, marker) in fields {
         if let Some(name) = name {
-            *marker = at.header(field, &name)?;
+            *marker = at.own_header(field, &name)?;
         }
     }
     let Markers { replayed, original_status, expires } = &markers;

@@ -509,3 +509,37 @@ proptest! {
         let _ = parse(&[(field.as_str(), json!({text: number}))]);
     }
 }
+
+#[test]
+fn a_list_in_the_place_of_an_object_is_refused_and_not_read_by_position() {
+    for (path, value) in [
+        ("policies/payments/key", json!(["K"])),
+        ("policies/payments/key", json!([])),
+        ("policies/payments/response", json!([])),
+        ("policies/payments/fingerprint", json!([])),
+        ("policies/payments/response/markers", json!([])),
+        ("policies/payments/response/headers", json!([])),
+        ("policies/payments/fingerprint/path", json!(["/a", []])),
+        ("policies/payments/scope", json!([["x"]])),
+        ("defaults", json!([])),
+        ("store", json!(["a", "b"])),
+    ] {
+        let refused = error(path, value.clone());
+        assert!(refused.path.starts_with(&path.replace('/', ".")), "{path} {value}: {refused}");
+    }
+}
+
+#[test]
+fn headers_that_mean_something_in_http_carry_neither_keys_nor_markers() {
+    for (path, name) in [
+        ("policies/payments/key/header", "authorization"),
+        ("policies/payments/key/header", "Content-Type"),
+        ("policies/payments/response/markers/replayed", "content-type"),
+    ] {
+        let refused = error(path, json!(name));
+        assert_eq!(refused.path, path.replace('/', "."), "{name}");
+    }
+    let downstream = json!([{"provider": "stripe", "operation": "charge", "header": "authorization"}]);
+    let refused = error("policies/payments/downstream_keys", downstream);
+    assert_eq!(refused.path, "policies.payments.downstream_keys[0].header");
+}

@@ -71,7 +71,7 @@ fn downstream(at: &At<'_>, layer: DownstreamLayer) -> Result<DownstreamKey, Conf
     Ok(DownstreamKey {
         provider: at.name("provider", &layer.provider)?,
         operation: at.name("operation", &layer.operation)?,
-        header: at.header("header", &layer.header)?,
+        header: at.own_header("header", &layer.header)?,
         form,
     })
 }
