@@ -15,7 +15,7 @@ use crate::waiters::Waiters;
 use crate::{heartbeat, operator, sweep, waiters};
 use clap::{Args, Parser, Subcommand};
 use metrics_exporter_prometheus::PrometheusHandle;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -207,6 +207,7 @@ impl Cli {
                 tracing_subscriber::EnvFilter::try_from_env("FENCEPOST_LOG")
                     .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info")),
             )
+            .with_ansi(std::io::stderr().is_terminal())
             .with_writer(std::io::stderr)
             .init();
         match self.command {

@@ -12,6 +12,7 @@ use fencepost_filter_core::exchange::detached::{UpstreamCall, UpstreamReply};
 use fencepost_filter_core::exchange::renewal;
 use fencepost_filter_core::exchange::store_reply::CallReply;
 use fencepost_filter_core::exchange::{Cluster, HeldBody, Input, Pair};
+use fencepost_filter_core::guard::Warning;
 use fencepost_filter_core::policy::{Config, RoutePolicies};
 use fencepost_protocol::claims::RENEW_MAX;
 use fencepost_protocol::{FRAME_MEDIA_TYPE, PROTOCOL_HEADER, PROTOCOL_VERSION};
@@ -103,7 +104,7 @@ impl Root {
             }
             // The cluster is unknown or has no healthy host: the same as a broken connection,
             // but in a later callback, so that an exchange that calls again does not loop here.
-            Err(_) => match call.owner {
+            Err(_) => match self.warn_of_cluster(cluster, call.owner) {
                 Owner::Exchange(id, which) => {
                     let input = Input::StoreReply { call: which, reply: CallReply::Broken };
                     if let Ok(mut plugin) = self.shared.try_borrow_mut() {
@@ -116,6 +117,15 @@ impl Root {
         }
     }
 
+    /// Says, not too often, that a cluster took no call.
+    fn warn_of_cluster(&self, cluster: &str, owner: Owner) -> Owner {
+        if let Ok(mut plugin) = self.shared.try_borrow_mut() {
+            let text = format!("cluster {cluster:?} took no call: is it there, and healthy?");
+            plugin.warn(&Warning::Repeated(text));
+        }
+        owner
+    }
+
     fn dispatch_upstream(&mut self, id: ExchangeId, call: &UpstreamCall) {
         let sent = abi::call(&call.cluster, &call.headers, &call.body, call.timeout_ms);
         let Ok(mut plugin) = self.shared.try_borrow_mut() else { return };
@@ -124,7 +134,11 @@ impl Root {
                 plugin.calls.insert(token, Owner::Upstream(id));
             }
             // The cluster is unknown or has no healthy host: certainly not sent.
-            Err(_) => plugin.post(Job::Step(id, Input::UpstreamReply(UpstreamReply::NotSent))),
+            Err(_) => {
+                let text = format!("cluster {:?} took no call: is it there, and healthy?", call.cluster);
+                plugin.warn(&Warning::Repeated(text));
+                plugin.post(Job::Step(id, Input::UpstreamReply(UpstreamReply::NotSent)));
+            }
         }
     }
 

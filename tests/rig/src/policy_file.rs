@@ -4,7 +4,7 @@
 //! instead of a proxy that does not come up.
 
 use anyhow::{Context, Result, anyhow};
-use fencepost_filter_core::policy::Config;
+use fencepost_filter_core::policy::{Config, Execution};
 use serde_json::Value;
 use std::path::Path;
 
@@ -17,6 +17,8 @@ pub struct PolicyFile {
     pub policies: Vec<String>,
     /// Clusters that must lead to the service.
     pub store_clusters: Vec<String>,
+    /// Policies that send their requests by calls of the filter, and to which cluster.
+    pub detached: Vec<(String, String)>,
 }
 
 /// Reads and checks a file.
@@ -31,7 +33,13 @@ pub fn parse(text: &str) -> Result<PolicyFile> {
     let config = Config::parse(configuration.to_string().as_bytes())?;
     let mut store_clusters = vec![config.store.decide_cluster, config.store.claim_cluster];
     store_clusters.dedup();
-    Ok(PolicyFile { configuration, policies: config.policies.into_keys().collect(), store_clusters })
+    let detached = config.policies.values().filter_map(|policy| match &policy.execution {
+        Execution::Detached { cluster, .. } => Some((policy.name.clone(), cluster.clone())),
+        Execution::Inline => None,
+    });
+    let detached = detached.collect();
+    let policies = config.policies.into_keys().collect();
+    Ok(PolicyFile { configuration, policies, store_clusters, detached })
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fencepost_rig::envoy::Route;
+use fencepost_rig::envoy::loopback::{self, LOOPBACK};
+use fencepost_rig::envoy::{Route, UPSTREAM};
 use fencepost_rig::policy_file::{self, PolicyFile};
 use fencepost_rig::postgres::{self, Postgres};
 use fencepost_rig::stack::{Builder, Stack, Store};
@@ -57,7 +58,7 @@ pub async fn run(options: Options) -> Result<ExitCode> {
     };
     tokio::pin!(stopped);
     // What was started ends when the unfinished start is dropped.
-    let (stack, server) = tokio::select! {
+    let (stack, server, example) = tokio::select! {
         started = start(&options) => started?,
         () = &mut stopped => return Ok(ExitCode::SUCCESS),
     };
@@ -65,7 +66,7 @@ pub async fn run(options: Options) -> Result<ExitCode> {
         Some(upstream) => upstream.clone(),
         None => stack.upstream().addr().to_string(),
     };
-    say_how_to_use(&stack);
+    say_how_to_use(&stack, &example);
     println!(
         "ready proxy=http://{} store=http://{} upstream=http://{upstream} admin=http://{}",
         stack.proxy(),
@@ -88,7 +89,8 @@ pub async fn run(options: Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn start(options: &Options) -> Result<(Stack, Option<Postgres>)> {
+/// The stack, the database server that goes with it, and a guarded path to try.
+async fn start(options: &Options) -> Result<(Stack, Option<Postgres>, String)> {
     let file = options.policy.clone().unwrap_or_else(|| tools::repository().join("envoy/policies/demo.yaml"));
     let policies = policy_file::read(&file)?;
     let routes = routes(&options.routes, &policies)?;
@@ -104,19 +106,28 @@ async fn start(options: &Options) -> Result<(Stack, Option<Postgres>)> {
         url => Store::Url(url.to_owned()),
     };
     let (port, admin_port) = (options.port, options.envoy_admin_port);
-    let PolicyFile { configuration, store_clusters, .. } = policies;
+    let PolicyFile { configuration, store_clusters, detached, .. } = policies;
+    for (policy, cluster) in &detached {
+        if ![LOOPBACK, UPSTREAM].contains(&cluster.as_str()) {
+            bail!(
+                "policies.{policy}.execution.detached.cluster: found {cluster:?}, expected {LOOPBACK:?} or {UPSTREAM:?}, which this stack has"
+            );
+        }
+    }
+    let needs_loopback = !detached.is_empty();
     let mut builder: Builder = Stack::builder(configuration).store(store).envoy(move |mut setup| {
         (setup.port, setup.admin_port) = (port, admin_port);
         setup.store_clusters = store_clusters;
-        setup
+        if needs_loopback { setup.change(loopback::add) } else { setup }
     });
+    let example = routes.first().map_or_else(|| "/".to_owned(), |route| route.prefix().to_owned());
     for route in routes {
         builder = builder.route(route);
     }
     if let Some(upstream) = &options.upstream {
         builder = builder.upstream(resolve(upstream).await?);
     }
-    Ok((builder.start().await?, server))
+    Ok((builder.start().await?, server, example))
 }
 
 /// Routes as given, or one for each policy; then everything else, unmarked.
@@ -148,16 +159,18 @@ async fn resolve(upstream: &str) -> Result<SocketAddr> {
     found.next().with_context(what)
 }
 
-fn say_how_to_use(stack: &Stack) {
+fn say_how_to_use(stack: &Stack, example: &str) {
     let proxy = stack.proxy();
-    eprintln!("Envoy with the filter serves at http://{proxy}. Tokens for trying:");
+    let path = if example == "/" { "/payments" } else { example };
+    eprintln!("Envoy with the filter serves at http://{proxy}. It verifies tokens of these users, and puts");
+    eprintln!("their claims where a scope of `jwt: {{payload: jwt_payload, claim: sub}}` finds them:");
     for user in ["alice", "bob"] {
         eprintln!("  {user}: {}", token::for_user(user));
     }
     eprintln!("Send this twice: the second answer is the first one, marked as a replay.");
-    eprintln!("  curl -i http://{proxy}/payments -H 'Content-Type: application/json' \\");
+    eprintln!("  curl -i http://{proxy}{path} -H 'Content-Type: application/json' \\");
     eprintln!("    -H 'Idempotency-Key: order-1' -H 'Authorization: Bearer {}' \\", token::for_user("alice"));
     eprintln!("    -d '{{\"amount\": 100}}'");
     let (envoy, service) = (stack.envoy.log_path().display(), stack.service.log_path());
-    eprintln!("Logs: {envoy} and {}. Ctrl-C stops everything.", service.display());
+    eprintln!("Logs: {envoy} and {}; they go with the stack. Ctrl-C stops everything.", service.display());
 }

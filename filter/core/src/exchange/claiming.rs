@@ -188,7 +188,9 @@ impl Exchange {
                 self.on_in_progress(claim, forward, parked_ms, wait_until, world, effects);
             }
             ClaimReply::Mismatch => self.refuse_or_end(key_reused(), Outcome::Mismatch, effects),
-            ClaimReply::Unknown { .. } => self.refuse_or_end(outcome_unknown(), Outcome::Unknown, effects),
+            ClaimReply::Unknown { .. } => {
+                self.refuse_or_end(outcome_unknown(), Outcome::ToldUnknown, effects);
+            }
             ClaimReply::OtherScheme { .. } => self.refuse_or_end(other_scheme(), Outcome::Mismatch, effects),
             // Only a release of ours makes a token dead, and then nobody waits for the claim.
             ClaimReply::Dead => self.refuse_or_end(store_unavailable(), Outcome::StoreUnavailable, effects),

@@ -33,6 +33,8 @@ outcomes! {
     Mismatch: "mismatch",
     /// Nobody knows whether the request ran.
     Unknown: "unknown",
+    /// The key's outcome is unknown since an earlier request; this one was told so.
+    ToldUnknown: "told_unknown",
     /// The claim was given back: the request did not run.
     ReleasedNotRun: "released_not_run",
     /// The claim was given back: the answer's status is not stored.

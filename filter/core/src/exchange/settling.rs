@@ -303,6 +303,14 @@ impl Exchange {
             tries: 0,
             done: false,
         };
+        if settling.duty.kind == Kind::Unknown
+            && let Some(held) = &settling.held
+        {
+            effects.push(Effect::Warn(format!(
+                "entry {}: the outcome of its request is unknown",
+                held.claim.key
+            )));
+        }
         settling.send(world, effects);
         self.state = State::Settling(settling);
     }

@@ -30,6 +30,11 @@ impl Route {
         Self::to(prefix).metadata("policy", policy)
     }
 
+    /// The beginning of the paths it is for.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// Sets a field of the filter's metadata on this route: `policy` or an override.
     pub fn metadata(mut self, field: &str, value: impl Into<Value>) -> Self {
         self.policy.insert(field.to_owned(), value.into());
