@@ -14,6 +14,7 @@ mod grace;
 mod holding;
 mod http_edges;
 mod instances;
+mod outages;
 mod people;
 mod random;
 mod served;

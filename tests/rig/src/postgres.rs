@@ -177,6 +177,28 @@ impl Postgres {
         Ok(())
     }
 
+    /// Starts it again as a standby, as a failover that went wrong would leave it: it answers reads
+    /// and takes no writes, until [`Postgres::promote`].
+    pub async fn start_again_as_standby(&self) -> Result<()> {
+        let signal = self.scratch.path().join("data/standby.signal");
+        std::fs::write(&signal, "").context("make it a standby")?;
+        if is_root() {
+            chown(&signal, Some(NOBODY), Some(NOBODY)).context("give the signal to nobody")?;
+        }
+        self.start_again().await
+    }
+
+    /// Makes a standby the primary.
+    pub async fn promote(&self) -> Result<()> {
+        let (client, connection) = tokio_postgres::connect(&self.url("postgres"), NoTls).await?;
+        tokio::spawn(connection);
+        let row = client.query_one("SELECT pg_promote() AS done", &[]).await.context("promote")?;
+        if !row.get::<_, bool>("done") {
+            bail!("the standby was not promoted in time");
+        }
+        Ok(())
+    }
+
     /// Stops and starts it.
     pub async fn restart(&self) -> Result<()> {
         self.stop().await?;
