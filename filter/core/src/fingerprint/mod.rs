@@ -16,10 +16,10 @@ pub use options::{
     BodyRule, DuplicateMembers, FingerprintOptions, FingerprintPolicy, PathTemplate, QueryRule,
 };
 
-use crate::digest::PartsDigest;
+use crate::digest::{Gathered, PartsDigest};
 use fencepost_protocol::Fingerprint;
 use json::{Document, NotCanonical, Selection, Sink, Span};
-use sha2::{Digest as _, Sha256};
+use std::borrow::Cow;
 
 /// Why a request has no fingerprint. Only rules that say `reject` lead here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -70,9 +70,19 @@ impl<'a> RequestParts<'a> {
     }
 
     /// All lines of a header as one value, as RFC 9110, section 5.3, joins them.
-    fn joined(&self, name: &str) -> Vec<u8> {
-        let lines: Vec<_> = self.lines(name).collect();
-        lines.join(b", ".as_slice())
+    fn joined(&self, name: &str) -> Cow<'a, [u8]> {
+        let mut lines = self.lines(name);
+        let first = lines.next().unwrap_or_default();
+        let Some(second) = lines.next() else { return Cow::Borrowed(first) };
+        let all: Vec<_> = [first, second].into_iter().chain(lines).collect();
+        Cow::Owned(all.join(b", ".as_slice()))
+    }
+}
+
+impl Sink for Gathered {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        self.update(bytes);
     }
 }
 
@@ -137,7 +147,7 @@ fn names_host(declared: &[u8], host: &[u8]) -> bool {
 }
 
 fn read<'b>(options: &FingerprintOptions, body: &'b [u8]) -> Result<(Document<'b>, Selection), NotCanonical> {
-    let document = Document::parse(body, options.duplicate_members)?;
+    let document = Document::parse(body, options.duplicate_members, !options.properties.is_empty())?;
     let selection = if options.properties.is_empty() {
         Selection::NotApplicable
     } else {
@@ -149,25 +159,24 @@ fn read<'b>(options: &FingerprintOptions, body: &'b [u8]) -> Result<(Document<'b
 /// The body comes last and ends the digest, so it needs no length. Canonical text has no NUL,
 /// which ends each selected value.
 fn finish_json(document: &Document<'_>, selection: &Selection, digest: PartsDigest) -> Fingerprint {
-    let mut sink = match selection {
+    let sink = match selection {
         Selection::NotApplicable => {
-            let mut sink = HashSink::new(digest.into_stream(tag::BODY_JSON));
+            let mut sink = digest.into_stream(tag::BODY_JSON);
             json::write(document, document.root(), &mut sink);
             sink
         }
         Selection::Found(spans) => {
-            let mut sink = HashSink::new(digest.into_stream(tag::BODY_PROPERTIES));
+            let mut sink = digest.into_stream(tag::BODY_PROPERTIES);
             for span in spans {
                 write_property(document, *span, &mut sink);
             }
             sink
         }
     };
-    sink.flush();
-    Fingerprint::from_bytes(sink.hash.finalize().into())
+    Fingerprint::from_bytes(sink.finish())
 }
 
-fn write_property(document: &Document<'_>, span: Option<Span>, sink: &mut HashSink) {
+fn write_property(document: &Document<'_>, span: Option<Span>, sink: &mut Gathered) {
     match span {
         Some(span) => {
             sink.write(&[1]);
@@ -175,36 +184,6 @@ fn write_property(document: &Document<'_>, span: Option<Span>, sink: &mut HashSi
             sink.write(&[0]);
         }
         None => sink.write(&[0]),
-    }
-}
-
-/// Gathers small pieces, since each call of the hash costs more than the copy.
-struct HashSink {
-    hash: Sha256,
-    buffer: Vec<u8>,
-}
-
-/// Bytes gathered before they are hashed; a piece of a quarter of it goes directly.
-const GATHER: usize = 4_096;
-
-impl HashSink {
-    fn new(hash: Sha256) -> Self {
-        Self { hash, buffer: Vec::with_capacity(GATHER) }
-    }
-
-    fn flush(&mut self) {
-        self.hash.update(&self.buffer);
-        self.buffer.clear();
-    }
-}
-
-impl Sink for HashSink {
-    fn write(&mut self, bytes: &[u8]) {
-        let direct = bytes.len() >= GATHER / 4;
-        if direct || self.buffer.len().saturating_add(bytes.len()) > GATHER {
-            self.flush();
-        }
-        if direct { self.hash.update(bytes) } else { self.buffer.extend_from_slice(bytes) }
     }
 }
 

@@ -34,29 +34,58 @@ pub fn write(document: &Document<'_>, span: Span, sink: &mut impl Sink) {
     while let Some(frame) = stack.pop() {
         match frame {
             Frame::Text { pos, end, object } => write_text(document, pos, end, object, &mut stack, sink),
-            Frame::Members { next, end, .. } if next >= end => sink.write(b"}"),
             Frame::Members { first, next, end } => {
-                stack.push(Frame::Members { first: false, next: next.saturating_add(1), end });
-                let Some(member) = document.members.get(next) else { continue };
-                if !first {
-                    sink.write(b",");
-                }
-                let key = slice(text, member.key_start as usize, member.key_end as usize);
-                if member.key_clean {
-                    sink.write(key)
-                } else {
-                    write_string(key, sink)
-                }
-                sink.write(b":");
-                let value = member.value();
-                if value.clean {
-                    sink.write(slice(text, value.start, value.end));
-                } else {
-                    stack.push(Frame::Text { pos: value.start, end: value.end, object: value.object });
-                }
+                write_members(document, first, next, end, &mut stack, sink)
             }
         }
     }
+}
+
+/// Writes members up to one whose value must be taken apart; then the rest waits on the stack
+/// below that value.
+fn write_members(
+    document: &Document<'_>,
+    mut first: bool,
+    mut next: usize,
+    end: usize,
+    stack: &mut Vec<Frame>,
+    sink: &mut impl Sink,
+) {
+    let text = document.text;
+    while let Some(member) = document.members.get(next).filter(|_| next < end) {
+        next = next.wrapping_add(1);
+        if !first {
+            sink.write(b",");
+        }
+        first = false;
+        let value = member.value();
+        // A comma that stands there anyway is written with what is before it.
+        let comma = next < end && peek(text, value.end) == Some(b',');
+        let value_end = value.end.wrapping_add(usize::from(comma));
+        if member.whole {
+            sink.write(slice(text, member.key_start as usize, value_end));
+            first = comma;
+            continue;
+        }
+        let (key_start, key_end) = (member.key_start as usize, member.key_end as usize);
+        if !member.key_clean {
+            write_string(slice(text, key_start, key_end), sink);
+            sink.write(b":");
+        } else if peek(text, key_end) == Some(b':') {
+            sink.write(slice(text, key_start, key_end.wrapping_add(1)));
+        } else {
+            sink.write(slice(text, key_start, key_end));
+            sink.write(b":");
+        }
+        if !value.clean {
+            stack.push(Frame::Members { first, next, end });
+            stack.push(Frame::Text { pos: value.start, end: value.end, object: value.object });
+            return;
+        }
+        sink.write(slice(text, value.start, value_end));
+        first = comma;
+    }
+    sink.write(b"}");
 }
 
 /// Writes text outside of objects up to its end or to an object that must be taken apart; then
@@ -92,8 +121,7 @@ fn write_text(
                 let Some(inner) = document.objects.get(object) else { break };
                 object = inner.next;
                 if !inner.clean {
-                    sink.write(slice(text, run, pos));
-                    sink.write(b"{");
+                    sink.write(slice(text, run, pos.wrapping_add(1)));
                     stack.push(Frame::Text { pos: inner.end, end, object });
                     stack.push(Frame::Members {
                         first: true,
@@ -168,7 +196,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn canonical_with(text: &[u8], duplicates: DuplicateMembers) -> Result<String, NotCanonical> {
-        let document = Document::parse(text, duplicates)?;
+        let document = Document::parse(text, duplicates, false)?;
         let mut out = Vec::new();
         write(&document, document.root(), &mut out);
         Ok(String::from_utf8(out).unwrap())
@@ -221,7 +249,8 @@ mod tests {
             }
         }
         let document =
-            Document::parse(br#"{"a":{"b":["x\ny",{"c":1}]},"d":"\""}"#, DuplicateMembers::Raw).unwrap();
+            Document::parse(br#"{"a":{"b":["x\ny",{"c":1}]},"d":"\""}"#, DuplicateMembers::Raw, false)
+                .unwrap();
         let mut pieces = Pieces(0);
         write(&document, document.root(), &mut pieces);
         assert_eq!(pieces.0, 1);
@@ -390,6 +419,36 @@ mod tests {
             prop_assert_eq!(&canonical(&scrambled).unwrap(), &one);
             prop_assert_eq!(&canonical(&one).unwrap(), &one);
             prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&one).unwrap(), value);
+        }
+
+        /// Lists of objects of one shape and of others, with names that begin alike or end in zeros.
+        #[test]
+        fn members_are_sorted_by_their_whole_names_in_every_list(
+            names in proptest::collection::vec("(amount|amount_in_cents_|a\0{0,9}|é)[a-c]{0,2}", 1..40),
+            orders in proptest::collection::vec(any::<u64>(), 1..6)) {
+            let unique: std::collections::BTreeSet<_> = names.into_iter().collect();
+            let text = |names: &mut dyn Iterator<Item = &String>| {
+                let members = names.map(|name| format!("{}:1", serde_json::to_string(name).unwrap()));
+                format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+            };
+            let sorted = text(&mut unique.iter());
+            let mut objects = Vec::new();
+            for seed in &orders {
+                let mut shuffled: Vec<_> = unique.iter().collect();
+                shuffled.sort_by_key(|name| {
+                    name.bytes().fold(seed | 1, |hash, b| hash.wrapping_mul(31).wrapping_add(u64::from(b)).rotate_left(7))
+                });
+                // Twice in a row, as in a list.
+                objects.extend([text(&mut shuffled.iter().copied()), text(&mut shuffled.iter().copied())]);
+            }
+            let list = format!("[{}]", objects.join(","));
+            prop_assert_eq!(canonical(&list).unwrap(), format!("[{}]", vec![sorted; objects.len()].join(",")));
+            if unique.len() > 1 {
+                let twice = unique.iter().rev().chain(unique.iter().next_back());
+                let twice = text(&mut twice.collect::<Vec<_>>().into_iter());
+                let list = format!("[{},{}]", objects.join(","), twice);
+                prop_assert_eq!(canonical(&list), Err(NotCanonical::Duplicate));
+            }
         }
 
         #[test]

@@ -8,6 +8,7 @@
 //! `dirt` counts everything that makes the text differ from the canonical one. A span over which
 //! it did not grow is canonical as it stands.
 
+use super::member::{Member, Sorter, name, order};
 use super::scan::{literal, number, peek, skip_space, slice, string};
 use super::{DEPTH_MAX, MEMBERS_MAX};
 use crate::fingerprint::DuplicateMembers;
@@ -34,31 +35,6 @@ pub struct Span {
     pub clean: bool,
 }
 
-/// A member of an object. Positions are `u32`: a body is at most 16 MiB.
-pub(super) struct Member {
-    name_start: u32,
-    name_end: u32,
-    name_unescaped: bool,
-    pub key_start: u32,
-    pub key_end: u32,
-    pub key_clean: bool,
-    value_start: u32,
-    value_end: u32,
-    object: u32,
-    clean: bool,
-}
-
-impl Member {
-    pub fn value(&self) -> Span {
-        Span {
-            start: self.value_start as usize,
-            end: self.value_end as usize,
-            object: self.object as usize,
-            clean: self.clean,
-        }
-    }
-}
-
 /// An object: its members, and where the text goes on.
 pub(super) struct Object {
     pub members_start: usize,
@@ -67,7 +43,8 @@ pub(super) struct Object {
     pub end: usize,
     /// Number of the next object after this one and all inside it.
     pub next: usize,
-    /// The text of the object is canonical.
+    /// The text of the object is canonical; its members are in the table only where they were
+    /// asked for.
     pub clean: bool,
 }
 
@@ -81,16 +58,27 @@ pub struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    /// Checks a text.
-    pub fn parse(text: &'a [u8], duplicates: DuplicateMembers) -> Result<Self, NotCanonical> {
+    /// Checks a text. Members of objects that are canonical as they stand are kept in the table
+    /// only with `keep_all`: nothing but a selection looks at them.
+    pub fn parse(text: &'a [u8], duplicates: DuplicateMembers, keep_all: bool) -> Result<Self, NotCanonical> {
         if u32::try_from(text.len()).is_err() || core::str::from_utf8(text).is_err() {
             return Err(NotCanonical::Unreadable);
         }
         let root = Span { start: 0, end: 0, object: 0, clean: false };
-        let document = Self { text, members: Vec::new(), objects: Vec::new(), names: Vec::new(), root };
-        let mut parser =
-            Parser { document, duplicates, pos: 0, dirt: 0, pending: Vec::new(), open: Vec::new() };
-        parser.run()?;
+        let objects = Vec::with_capacity((text.len() / 64).clamp(4, 256));
+        let document = Self { text, members: Vec::new(), objects, names: Vec::new(), root };
+        let open = Vec::with_capacity(8);
+        let mut parser = Parser {
+            document,
+            duplicates,
+            keep_all,
+            seen: 0,
+            pending: Vec::new(),
+            used: 0,
+            open,
+            sorter: Sorter::default(),
+        };
+        parser.run().ok_or(NotCanonical::Unreadable)??;
         Ok(parser.document)
     }
 
@@ -115,233 +103,235 @@ impl<'a> Document<'a> {
     }
 }
 
-fn name<'b>(text: &'b [u8], names: &'b [u8], member: &Member) -> &'b [u8] {
-    let from = if member.name_unescaped { names } else { text };
-    slice(from, member.name_start as usize, member.name_end as usize)
+/// A container that is not closed yet.
+#[derive(Clone, Copy)]
+struct Open {
+    /// Number of the object; [`ARRAY`] for an array.
+    object: u32,
+    pending_start: u32,
+    /// Dirt when it opened.
+    dirt: u32,
+    /// Dirt when the current member's value began.
+    value_dirt: u32,
+    /// The members so far are in order, without two of one name.
+    sorted: bool,
+    /// The current member's key is clean and its value follows the colon, which follows the key.
+    tight: bool,
 }
 
-/// A container that is not closed yet.
-struct Open {
-    /// Number of the object; none for an array.
-    object: Option<usize>,
-    pending_start: usize,
-    /// Dirt when it opened.
-    dirt: u64,
-    /// Dirt when the current member's value began.
-    value_dirt: u64,
-}
+const ARRAY: u32 = u32::MAX;
 
 struct Parser<'a> {
     document: Document<'a>,
     duplicates: DuplicateMembers,
-    pos: usize,
-    dirt: u64,
+    keep_all: bool,
+    /// Members so far.
+    seen: usize,
+    /// Members of open objects, and room for more; the first `used` count.
     pending: Vec<Member>,
+    used: usize,
     open: Vec<Open>,
+    sorter: Sorter,
 }
 
-/// What comes after a token.
-enum Next {
-    Value,
-    EndOfValue,
+/// Position and dirt are passed by value: in memory they would be read and written at each token.
+/// Dirt fits: each byte of the text makes less than one.
+#[derive(Clone, Copy)]
+struct At {
+    pos: usize,
+    dirt: u32,
+}
+
+impl At {
+    #[inline]
+    fn step(self) -> Self {
+        Self { pos: self.pos.wrapping_add(1), dirt: self.dirt }
+    }
+
+    #[inline]
+    fn to(self, pos: usize, is_canonical: bool) -> Self {
+        Self { pos, dirt: self.dirt.wrapping_add(u32::from(!is_canonical)) }
+    }
+
+    #[inline]
+    fn space(self, text: &[u8]) -> Self {
+        match peek(text, self.pos) {
+            Some(b' ' | b'\t' | b'\n' | b'\r') => self.to(skip_space(text, self.pos), false),
+            _ => self,
+        }
+    }
 }
 
 impl Parser<'_> {
-    fn run(&mut self) -> Result<(), NotCanonical> {
-        self.pos = skip_space(self.document.text, 0);
-        self.document.root.start = self.pos;
-        let mut next = Next::Value;
-        loop {
-            next = match next {
-                Next::Value => self.value()?,
-                Next::EndOfValue if self.open.is_empty() => break,
-                Next::EndOfValue => self.after_value()?,
-            };
-        }
-        self.document.root.end = self.pos;
-        self.document.root.clean = self.dirt == 0;
-        let end = skip_space(self.document.text, self.pos);
-        if end == self.document.text.len() { Ok(()) } else { Err(NotCanonical::Unreadable) }
-    }
-
-    fn value(&mut self) -> Result<Next, NotCanonical> {
+    /// Nothing for a text that is not valid.
+    fn run(&mut self) -> Option<Result<(), NotCanonical>> {
         let text = self.document.text;
-        let end = match peek(text, self.pos) {
-            Some(b'{') => return self.open_object(),
-            Some(b'[') => return self.open_array(),
-            Some(b'"') => string(text, self.pos).map(|token| {
-                self.dirt = self.dirt.saturating_add(u64::from(!token.canonical));
-                token.end
-            }),
-            Some(b'-' | b'0'..=b'9') => number(text, self.pos),
-            Some(_) => literal(text, self.pos),
-            None => None,
-        };
-        self.pos = end.ok_or(NotCanonical::Unreadable)?;
-        Ok(Next::EndOfValue)
-    }
-
-    fn open_array(&mut self) -> Result<Next, NotCanonical> {
-        self.push(None)?;
-        self.space();
-        if peek(self.document.text, self.pos) != Some(b']') {
-            return Ok(Next::Value);
+        let mut at = At { pos: skip_space(text, 0), dirt: 0 };
+        self.document.root.start = at.pos;
+        'value: loop {
+            match peek(text, at.pos)? {
+                b'"' => {
+                    let token = string(text, at.pos)?;
+                    at = at.to(token.end, token.canonical);
+                }
+                b'{' => {
+                    at = self.open_object(at)?.space(text);
+                    if peek(text, at.pos)? != b'}' {
+                        at = self.member_name(at)?;
+                        continue 'value;
+                    }
+                    match self.close_object(at) {
+                        Ok(closed) => at = closed,
+                        Err(error) => return Some(Err(error)),
+                    }
+                }
+                b'[' => {
+                    at = self.push(ARRAY, at)?.space(text);
+                    if peek(text, at.pos)? != b']' {
+                        continue 'value;
+                    }
+                    self.open.pop();
+                    at = at.step();
+                }
+                b'-' | b'0'..=b'9' => at.pos = number(text, at.pos)?,
+                _ => at.pos = literal(text, at.pos)?,
+            }
+            loop {
+                let Some(open) = self.open.last() else { break 'value };
+                let in_object = open.object != ARRAY;
+                if in_object && let Some(member) = self.pending.get_mut(self.used.wrapping_sub(1)) {
+                    member.value_end = at.pos as u32;
+                    member.clean = open.value_dirt == at.dirt;
+                    member.whole = member.clean && open.tight;
+                }
+                at = at.space(text);
+                match (peek(text, at.pos)?, in_object) {
+                    (b',', true) => {
+                        at = self.member_name(at.step().space(text))?;
+                        continue 'value;
+                    }
+                    (b',', false) => {
+                        at = at.step().space(text);
+                        continue 'value;
+                    }
+                    (b'}', true) => match self.close_object(at) {
+                        Ok(closed) => at = closed,
+                        Err(error) => return Some(Err(error)),
+                    },
+                    (b']', false) => {
+                        self.open.pop();
+                        at = at.step();
+                    }
+                    _ => return None,
+                }
+            }
         }
-        self.step();
-        self.open.pop();
-        Ok(Next::EndOfValue)
+        self.document.root.end = at.pos;
+        self.document.root.clean = at.dirt == 0;
+        (skip_space(text, at.pos) == text.len()).then_some(Ok(()))
     }
 
-    fn open_object(&mut self) -> Result<Next, NotCanonical> {
+    fn open_object(&mut self, at: At) -> Option<At> {
         let number = self.document.objects.len();
         let placeholder = Object { members_start: 0, members_end: 0, end: 0, next: 0, clean: false };
         self.document.objects.push(placeholder);
-        self.push(Some(number))?;
-        self.space();
-        if peek(self.document.text, self.pos) == Some(b'}') {
-            return self.close_object();
-        }
-        self.member_name()
+        self.push(number as u32, at)
     }
 
-    fn push(&mut self, object: Option<usize>) -> Result<(), NotCanonical> {
+    #[inline]
+    fn push(&mut self, object: u32, at: At) -> Option<At> {
         if self.open.len() >= DEPTH_MAX {
-            return Err(NotCanonical::Unreadable);
+            return None;
         }
-        let pending_start = self.pending.len();
-        self.open.push(Open { object, pending_start, dirt: self.dirt, value_dirt: self.dirt });
-        self.step();
-        Ok(())
-    }
-
-    fn after_value(&mut self) -> Result<Next, NotCanonical> {
-        let Some(open) = self.open.last() else { return Ok(Next::EndOfValue) };
-        let in_object = open.object.is_some();
-        if in_object && let Some(member) = self.pending.last_mut() {
-            member.value_end = self.pos as u32;
-            member.clean = open.value_dirt == self.dirt;
-        }
-        self.space();
-        match (peek(self.document.text, self.pos), in_object) {
-            (Some(b','), true) => {
-                self.step();
-                self.space();
-                self.member_name()
-            }
-            (Some(b','), false) => {
-                self.step();
-                self.space();
-                Ok(Next::Value)
-            }
-            (Some(b'}'), true) => self.close_object(),
-            (Some(b']'), false) => {
-                self.step();
-                self.open.pop();
-                Ok(Next::EndOfValue)
-            }
-            _ => Err(NotCanonical::Unreadable),
-        }
+        let pending_start = self.used as u32;
+        let (dirt, value_dirt) = (at.dirt, at.dirt);
+        self.open.push(Open { object, pending_start, dirt, value_dirt, sorted: true, tight: false });
+        Some(at.step())
     }
 
     /// Reads a name and its colon, up to the value.
-    fn member_name(&mut self) -> Result<Next, NotCanonical> {
+    #[inline]
+    fn member_name(&mut self, mut at: At) -> Option<At> {
         let text = self.document.text;
-        let key_start = self.pos;
-        if peek(text, key_start) != Some(b'"') {
-            return Err(NotCanonical::Unreadable);
+        let key_start = at.pos;
+        if peek(text, key_start)? != b'"' {
+            return None;
         }
-        let token = string(text, key_start).ok_or(NotCanonical::Unreadable)?;
-        self.dirt = self.dirt.saturating_add(u64::from(!token.canonical));
-        let inside = (key_start.saturating_add(1), token.end.saturating_sub(1));
-        let (name_start, name_end) = if token.escaped {
-            let start = self.document.names.len();
-            super::canonical::unescape(slice(text, inside.0, inside.1), &mut self.document.names);
-            (start, self.document.names.len())
+        let token = string(text, key_start)?;
+        let (mut name_start, mut name_end) = (key_start.wrapping_add(1), token.end.wrapping_sub(1));
+        let place = if token.escaped {
+            let inside = slice(text, name_start, name_end);
+            name_start = self.document.names.len();
+            super::canonical::unescape(inside, &mut self.document.names);
+            name_end = self.document.names.len();
+            order(&self.document.names, name_start, name_end)
         } else {
-            inside
+            order(text, name_start, name_end)
         };
-        self.pos = token.end;
-        self.space();
-        if peek(text, self.pos) != Some(b':') {
-            return Err(NotCanonical::Unreadable);
+        at = at.to(token.end, token.canonical).space(text);
+        if peek(text, at.pos)? != b':' {
+            return None;
         }
-        self.step();
-        self.space();
-        if self.pending.len().saturating_add(self.document.members.len()) >= MEMBERS_MAX {
-            return Err(NotCanonical::Unreadable);
+        let tight = at.pos == token.end && token.canonical;
+        let after_colon = at.step();
+        at = after_colon.space(text);
+        self.seen = self.seen.wrapping_add(1);
+        if self.seen > MEMBERS_MAX {
+            return None;
         }
-        // Every position fits: the text's length was checked.
-        self.pending.push(Member {
-            name_start: name_start as u32,
-            name_end: name_end as u32,
-            name_unescaped: token.escaped,
-            key_start: key_start as u32,
-            key_end: token.end as u32,
-            key_clean: token.canonical,
-            value_start: self.pos as u32,
-            value_end: 0,
-            object: self.document.objects.len() as u32,
-            clean: false,
-        });
-        if let Some(open) = self.open.last_mut() {
-            open.value_dirt = self.dirt;
+        let open = self.open.last_mut()?;
+        let before = if self.used > open.pending_start as usize {
+            let last = self.pending.get(self.used.wrapping_sub(1))?;
+            let equal = || name(text, &self.document.names, last);
+            let this = if token.escaped { self.document.names.as_slice() } else { text };
+            last.order < place || last.order == place && equal() < slice(this, name_start, name_end)
+        } else {
+            true
+        };
+        open.sorted &= before;
+        if self.used == self.pending.len() {
+            self.pending.resize(self.used.saturating_mul(2).max(16), Member::default());
         }
-        Ok(Next::Value)
+        // Field by field, into its place: made elsewhere and copied, it would have to be read back
+        // before its parts are all written. Every position fits: the text's length was checked.
+        let member = self.pending.get_mut(self.used)?;
+        self.used = self.used.wrapping_add(1);
+        member.order = place;
+        member.name_start = name_start as u32;
+        member.name_end = name_end as u32;
+        member.key_start = key_start as u32;
+        member.key_end = token.end as u32;
+        member.value_start = at.pos as u32;
+        member.object = self.document.objects.len() as u32;
+        member.name_unescaped = token.escaped;
+        member.key_clean = token.canonical;
+        open.value_dirt = at.dirt;
+        open.tight = tight && at.pos == after_colon.pos;
+        Some(at)
     }
 
     /// At the closing brace: sorts the members and moves them to the table.
-    fn close_object(&mut self) -> Result<Next, NotCanonical> {
-        self.step();
-        let Some(Open { object: Some(number), pending_start, dirt, .. }) = self.open.pop() else {
-            return Err(NotCanonical::Unreadable);
-        };
-        let (text, names) = (self.document.text, &self.document.names);
-        let members = self.pending.get_mut(pending_start..).unwrap_or_default();
-        if !members.is_sorted_by(|a, b| name(text, names, a) < name(text, names, b)) {
-            self.dirt = self.dirt.saturating_add(1);
-            members.sort_unstable_by(|a, b| {
-                name(text, names, a).cmp(name(text, names, b)).then(a.key_start.cmp(&b.key_start))
-            });
-            let same = |a: &Member, b: &Member| name(text, names, a) == name(text, names, b);
-            let twice = members.iter().zip(members.iter().skip(1)).any(|(a, b)| same(a, b));
-            if twice && self.duplicates != DuplicateMembers::Last {
-                return Err(NotCanonical::Duplicate);
-            }
-        }
+    fn close_object(&mut self, at: At) -> Result<At, NotCanonical> {
+        let mut at = at.step();
+        let Some(open) = self.open.pop() else { return Err(NotCanonical::Unreadable) };
+        let pending_start = open.pending_start as usize;
         let members_start = self.document.members.len();
-        for member in self.pending.drain(pending_start..) {
-            // Only with `last` are there equal names, and a later one takes its place.
-            let replaced = self.document.members.len() > members_start
-                && self
-                    .document
-                    .members
-                    .last()
-                    .is_some_and(|last| name(text, names, last) == name(text, names, &member));
-            if replaced {
-                self.document.members.pop();
-            }
-            self.document.members.push(member);
+        if !open.sorted {
+            at.dirt = at.dirt.wrapping_add(1);
+            let members = self.pending.get(pending_start..self.used).unwrap_or_default();
+            let Document { text, members: table, names, .. } = &mut self.document;
+            self.sorter.keep(text, names, members, self.duplicates, table)?;
+        } else if open.dirt != at.dirt || self.keep_all {
+            let members = self.pending.get(pending_start..self.used).unwrap_or_default();
+            self.document.members.extend_from_slice(members);
         }
+        let clean = open.dirt == at.dirt;
+        self.used = pending_start;
         let next = self.document.objects.len();
-        if let Some(object) = self.document.objects.get_mut(number) {
-            *object = Object {
-                members_start,
-                members_end: self.document.members.len(),
-                end: self.pos,
-                next,
-                clean: dirt == self.dirt,
-            };
+        if let Some(object) = self.document.objects.get_mut(open.object as usize) {
+            let members_end = self.document.members.len();
+            *object = Object { members_start, members_end, end: at.pos, next, clean };
         }
-        Ok(Next::EndOfValue)
-    }
-
-    fn step(&mut self) {
-        self.pos = self.pos.saturating_add(1);
-    }
-
-    fn space(&mut self) {
-        let end = skip_space(self.document.text, self.pos);
-        self.dirt = self.dirt.saturating_add(u64::from(end != self.pos));
-        self.pos = end;
+        Ok(at)
     }
 }

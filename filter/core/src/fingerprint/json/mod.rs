@@ -1,6 +1,7 @@
 //! JSON by meaning: the canonical text of a body, without building a tree.
 //!
 //! `scan` reads tokens, `document` checks a whole text and notes where each object's members are,
+//! `member` puts these in order,
 //! `canonical` writes the canonical text, `select` finds single values. Nothing recurses: nesting
 //! lives in vectors and is bounded by [`DEPTH_MAX`].
 //!
@@ -11,6 +12,7 @@
 
 mod canonical;
 mod document;
+mod member;
 mod scan;
 mod select;
 

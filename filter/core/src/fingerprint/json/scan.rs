@@ -12,17 +12,23 @@ pub(super) struct StringToken {
 }
 
 /// The byte at a position.
+#[inline]
 pub(super) fn peek(text: &[u8], pos: usize) -> Option<u8> {
     text.get(pos).copied()
 }
 
 /// The bytes from one position to another; none if they are out of bounds.
+#[inline]
 pub(super) fn slice(text: &[u8], start: usize, end: usize) -> &[u8] {
     text.get(start..end).unwrap_or_default()
 }
 
 /// Position after insignificant space.
 pub(super) fn skip_space(text: &[u8], mut pos: usize) -> usize {
+    const SPACES: [u8; 8] = [b' '; 8];
+    while text.get(pos..).and_then(|rest| rest.first_chunk::<8>()) == Some(&SPACES) {
+        pos = pos.wrapping_add(8);
+    }
     while let Some(b' ' | b'\t' | b'\n' | b'\r') = peek(text, pos) {
         pos = pos.saturating_add(1);
     }
@@ -31,10 +37,20 @@ pub(super) fn skip_space(text: &[u8], mut pos: usize) -> usize {
 
 /// Reads the string whose opening quote is at `pos`; none for a string that is not valid or that
 /// has a lone surrogate.
+#[inline]
 pub(super) fn string(text: &[u8], pos: usize) -> Option<StringToken> {
-    let mut token = StringToken { end: pos.checked_add(1)?, escaped: false, canonical: true };
+    let end = skip_plain(text, pos.wrapping_add(1));
+    if peek(text, end)? == b'"' {
+        return Some(StringToken { end: end.wrapping_add(1), escaped: false, canonical: true });
+    }
+    string_with_escapes(text, end)
+}
+
+/// The rest of a string, from its first character that is not plain.
+#[inline(never)]
+fn string_with_escapes(text: &[u8], pos: usize) -> Option<StringToken> {
+    let mut token = StringToken { end: pos, escaped: false, canonical: true };
     loop {
-        token.end = skip_plain(text, token.end);
         match peek(text, token.end)? {
             b'"' => {
                 token.end = token.end.checked_add(1)?;
@@ -45,7 +61,7 @@ pub(super) fn string(text: &[u8], pos: usize) -> Option<StringToken> {
                 let (_, next) = escape(text, token.end)?;
                 let letter = peek(text, token.end.checked_add(1)?)?;
                 token.canonical &= !matches!(letter, b'u' | b'/');
-                token.end = next;
+                token.end = skip_plain(text, next);
             }
             _ => return None,
         }
@@ -92,6 +108,7 @@ fn hex4(text: &[u8], pos: usize) -> Option<(u32, usize)> {
 }
 
 /// Position after the number at `pos`.
+#[inline]
 pub(super) fn number(text: &[u8], pos: usize) -> Option<usize> {
     let mut at = if peek(text, pos) == Some(b'-') { pos.checked_add(1)? } else { pos };
     at = if peek(text, at) == Some(b'0') { at.checked_add(1)? } else { digits(text, at)? };

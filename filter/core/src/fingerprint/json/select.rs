@@ -51,7 +51,7 @@ fn by_name(
     if found().nth(1).is_some() && duplicates != DuplicateMembers::Last {
         return Err(NotCanonical::Duplicate);
     }
-    Ok(found().max_by_key(|member| member.key_start).map(super::document::Member::value))
+    Ok(found().max_by_key(|member| member.key_start).map(super::member::Member::value))
 }
 
 fn lower(text: &str) -> impl Iterator<Item = char> {
@@ -149,7 +149,7 @@ mod tests {
         property: &str,
         duplicates: DuplicateMembers,
     ) -> Result<Option<String>, NotCanonical> {
-        let document = Document::parse(text.as_bytes(), duplicates).unwrap();
+        let document = Document::parse(text.as_bytes(), duplicates, true).unwrap();
         let Selection::Found(spans) = select(&document, &[property.to_owned()], duplicates)? else {
             return Ok(None);
         };
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_document_without_any_name_is_not_selected_from() {
         for text in ["[1]", "1", "\"a\"", "null"] {
-            let document = Document::parse(text.as_bytes(), DuplicateMembers::Raw).unwrap();
+            let document = Document::parse(text.as_bytes(), DuplicateMembers::Raw, true).unwrap();
             let selected = select(&document, &["a".to_owned(), "/b".to_owned()], DuplicateMembers::Raw);
             assert_eq!(selected, Ok(Selection::NotApplicable), "{text}");
         }
