@@ -15,7 +15,9 @@ mod instructions;
 #[path = "../wasm/src/kernel.rs"]
 mod kernel;
 mod load;
+mod machine;
 mod memory;
+mod peers;
 mod proxy;
 mod random;
 mod samples;
@@ -52,6 +54,7 @@ enum Area {
     Envoy,
     Memory,
     Instructions,
+    Peers,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -68,6 +71,12 @@ struct Options {
     /// Seconds of each timed run.
     #[arg(long, default_value_t = 3)]
     seconds: u32,
+    /// Measures the peers as well: installs them with pip.
+    #[arg(long)]
+    peers: bool,
+    /// Where the peers are installed.
+    #[arg(long, default_value = "target/bench/peers")]
+    peers_folder: PathBuf,
     /// Entries in the large table.
     #[arg(long, default_value_t = 1_000_000)]
     entries: u64,
@@ -99,6 +108,7 @@ async fn run(cli: Cli) -> Result<()> {
     let wanted = |area: Area| cli.areas.iter().any(|wanted| *wanted == Area::All || *wanted == area);
     let mut summary = Summary::default();
     println!("{}", summary::head());
+    machine::run(&mut summary);
     if wanted(Area::Fingerprint) {
         let budget = Duration::from_millis(500);
         fingerprint::run(&mut summary, &options.fingerprint_wasm, budget)?;
@@ -107,7 +117,7 @@ async fn run(cli: Cli) -> Result<()> {
     if wanted(Area::Instructions) {
         instructions::run(&mut summary)?;
     }
-    if [Area::Claims, Area::Waiters, Area::Envoy, Area::Memory].into_iter().any(wanted) {
+    if [Area::Claims, Area::Waiters, Area::Envoy, Area::Memory, Area::Peers].into_iter().any(wanted) {
         let server = bed::postgres().await?;
         if wanted(Area::Claims) {
             claims::run(&mut summary, &server, effort).await?;
@@ -128,6 +138,12 @@ async fn run(cli: Cli) -> Result<()> {
                 rounds: effort.rounds,
             };
             memory::run(&mut summary, &server, effort).await?;
+        }
+        if options.peers || cli.areas.contains(&Area::Peers) {
+            let slice = Duration::from_millis(u64::from(effort.seconds) * 500);
+            peers::run(&mut summary, &server, &options.peers_folder, effort.rounds, slice).await?;
+        } else if wanted(Area::Peers) {
+            summary.skip("peers/fastapi_idempotency", "not asked for: --peers");
         }
     }
     summary.print();

@@ -241,16 +241,17 @@ async fn sweeping(summary: &mut Summary, server: &Postgres, effort: Effort) -> R
     let first = bed::service(&url, &["--sweep-interval", "3600"]).await?;
     template(first.addr()).await?;
     let mut random = Random::new(9);
-    let mut rate = async |addr: SocketAddr, claims: u64| -> Result<load::Load> {
-        let mut workers = clients(addr, Protocol::H2c, 16, 1).await?;
+    let mut rate = async |addr: SocketAddr, callers: usize, claims: u64| -> Result<load::Load> {
+        let mut workers = clients(addr, Protocol::H2c, callers, 2).await?;
         let set = random.next();
         let frames: Result<Vec<_>> = (0..claims)
             .map(|number| Ok(frames::claim(&frames::key(set, number)?, &mut random, 0)?.1))
             .collect();
         load::frames(&mut workers, paths::CLAIMS, frames?).await
     };
-    rate(first.addr(), 5_000).await?;
-    let quiet = rate(first.addr(), 40_000).await?;
+    rate(first.addr(), 16, 5_000).await?;
+    let quiet = rate(first.addr(), 16, 20_000).await?;
+    let inflow = rate(first.addr(), 256, 40_000).await?.rate();
     let database = bed::connect(&url).await?;
     let ended = "now() - interval '1 s'";
     fill(&database, 1, count, ended).await?;
@@ -259,13 +260,13 @@ async fn sweeping(summary: &mut Summary, server: &Postgres, effort: Effort) -> R
     let alone = bed::service(&url, &["--sweep-interval", "0.05"]).await?;
     let speed = swept(alone.addr(), count).await?;
     alone.stop().await?;
-    let with = format!("claims on new keys, 16 callers: {:.0}/s", quiet.rate());
-    let ratio = Some(speed / quiet.rate());
+    let with = format!("new keys from 256 callers: {inflow:.0}/s");
+    let ratio = Some(speed / inflow);
     summary.add_ratio("memory/sweep_rate", speed, "/s", &with, ratio, Goal::RatioAtLeast(2.0));
     fill(&database, count + 1, 2 * count, ended).await?;
     bed::tidy(&database).await?;
     let busy = bed::service(&url, &["--sweep-interval", "0.05"]).await?;
-    let loud = rate(busy.addr(), 40_000).await?;
+    let loud = rate(busy.addr(), 16, 20_000).await?;
     let base = quiet.samples.ms(99.0);
     let compared = Some(("without sweeping", base));
     summary.add(

@@ -20,7 +20,7 @@ use fencepost_rig::envoy::{Envoy, Route, STORE, Setup, loopback};
 use fencepost_rig::postgres::Postgres;
 use fencepost_rig::service::Service;
 use http_body_util::Full;
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub struct Effort {
 struct Bench {
     plain: Envoy,
     guarded: Envoy,
-    service: Service,
+    _service: Service,
     keys: Arc<AtomicU64>,
 }
 
@@ -126,8 +126,8 @@ pub async fn run(summary: &mut Summary, server: &Postgres, effort: Effort) -> Re
     let bench = Bench {
         plain: plain(upstream, service.addr()).await?,
         guarded: guarded(upstream, service.addr()).await?,
-        service,
         keys: Arc::default(),
+        _service: service,
     };
     for (size_name, size) in BODIES {
         costs(summary, &bench, size_name, size, effort).await?;
@@ -288,7 +288,6 @@ async fn curves(summary: &mut Summary, bench: &Bench, effort: Effort) -> Result<
     }
     let rss = bed::resident("fencepost-store")?;
     summary.add("envoy/service_memory_after", rss / 1048576.0, "MiB", None, Goal::None);
-    bench.service.ready();
     Ok(())
 }
 
@@ -341,13 +340,20 @@ impl Bench {
 
 /// Sends one request and says whether its answer was a replay.
 async fn one(sender: &mut Client, kind: Kind, size: usize, body: &Bytes, key: &str) -> Result<bool> {
-    let request = Request::post(kind.path())
+    // An answer that does not wait for the body would end the connection.
+    let (method, body) = match kind {
+        Kind::Direct => (Method::GET, Bytes::new()),
+        _ => (Method::POST, body.clone()),
+    };
+    let request = Request::builder()
+        .method(method)
+        .uri(kind.path())
         .header("host", "bench.example")
         .header("content-type", "application/json")
         .header("idempotency-key", key)
         .header(upstream::SIZE, size)
-        .body(Full::new(body.clone()))?;
-    let answer = sender.send(request).await?;
+        .body(Full::new(body))?;
+    let answer = sender.send(request).await.with_context(|| format!("{kind:?}"))?;
     if answer.status != StatusCode::OK {
         bail!("{kind:?}: {} {}", answer.status, String::from_utf8_lossy(&answer.body));
     }

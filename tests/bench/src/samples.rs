@@ -40,5 +40,28 @@ impl Samples {
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+    let at = |place: usize| sorted.get(place).copied().unwrap_or(f64::NAN);
+    match sorted.len() {
+        0 => f64::NAN,
+        len if len % 2 == 0 => (at(len / 2 - 1) + at(len / 2)) / 2.0,
+        len => at(len / 2),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_statistics_are_those_of_the_values() {
+        assert!(median(&[]).is_nan());
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        let mut samples = Samples::default();
+        (1..=100).rev().for_each(|us| samples.add(Duration::from_micros(us)));
+        assert_eq!(
+            (samples.us(0.0), samples.us(50.0), samples.us(99.0), samples.us(100.0)),
+            (1.0, 51.0, 100.0, 100.0)
+        );
+    }
 }
