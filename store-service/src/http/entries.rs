@@ -11,7 +11,7 @@ use crate::operator::model::{
 use crate::store::{Audit, Entry, Filter, StateName, words};
 use axum::body::Body;
 use axum::extract::{Path, Request, State as Shared};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use fencepost_protocol::answer::{HEADERS_MAX, decode_headers, encode_headers};
@@ -99,7 +99,7 @@ pub async fn release(Shared(api): Shared<Api>, Path(text): Path<String>, request
     let (parts, body) = request.into_parts();
     let caller = api.tokens.caller(&parts.headers, Role::Operator)?;
     caller.may_operate(&key)?;
-    let ReleaseOrder { version, reason, force } = order(body).await?;
+    let ReleaseOrder { version, reason, force } = order(&parts.headers, body).await?;
     let who = caller.name();
     let ruling = Ruling::Free(ReleaseCause::Other);
     decide(&api, Settle { key, version: self::version(&version)?, ruling, force, who, reason }).await
@@ -111,7 +111,7 @@ pub async fn settle(Shared(api): Shared<Api>, Path(text): Path<String>, request:
     let (parts, body) = request.into_parts();
     let caller = api.tokens.caller(&parts.headers, Role::Operator)?;
     caller.may_operate(&key)?;
-    let SettleOrder { version, reason, force, with } = order(body).await?;
+    let SettleOrder { version, reason, force, with } = order(&parts.headers, body).await?;
     let who = caller.name();
     let ruling = ruling(with)?;
     decide(&api, Settle { key, version: self::version(&version)?, ruling, force, who, reason }).await
@@ -220,7 +220,15 @@ fn unescaped(text: &str) -> Option<String> {
     String::from_utf8(plain).ok()
 }
 
-async fn order<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
+async fn order<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Problem> {
+    // No web page can send this type to another origin unasked, so none can give orders to a service
+    // on the loopback of whoever looks at it.
+    let media_type =
+        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !media_type.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
+        let detail = "expected the media type application/json";
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", detail));
+    }
     let read = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, ORDER_MAX).collect()).await;
     let body: Bytes = match read {
         Ok(Ok(collected)) => collected.to_bytes(),

@@ -284,7 +284,7 @@ impl Release {
         let order = self.order;
         let client = Client::new(&order.common.client)?;
         let key = order.target.stored()?;
-        let version = order.confirmed(&client, &key, "let this key run again").await?;
+        let version = order.confirmed(&client, &key, "Let this key run again").await?;
         let body = ReleaseOrder { version, reason: order.reason, force: order.force };
         let shown: EntryView = client.post(&path(&key, "/release"), &body).await?;
         print(order.common.output, &shown, print::entry)
@@ -294,7 +294,7 @@ impl Release {
 impl Settle {
     async fn run(self) -> Result<(), End> {
         let (with, question) = match self.status {
-            None => (SettleWith::NotRun, "say that it did not run, so that this key may"),
+            None => (SettleWith::NotRun, "Say that it did not run, so that this key may"),
             Some(status) => {
                 let headers = self.header.into_iter().map(|(name, value)| (name, Octets(value.into_bytes())));
                 let body = match (self.body, &self.body_file) {
@@ -309,7 +309,7 @@ impl Settle {
                     body: Octets(body),
                     ttl_ms: Some(self.ttl),
                 };
-                (answer, "store this answer for its retries")
+                (answer, "Store this answer for its retries")
             }
         };
         let order = self.order;

@@ -88,6 +88,7 @@ impl Console {
         let mut request = self.served.request(method, path, body.to_string());
         let token = format!("Bearer {token}").parse().unwrap();
         request.headers_mut().insert("authorization", token);
+        request.headers_mut().insert("content-type", "application/json".parse().unwrap());
         self.served.send(request).await
     }
 }
@@ -241,6 +242,13 @@ async fn orders_that_say_too_little_or_too_much_are_refused() {
     }
     let reply = console.call("POST", &format!("{entry}/release"), "ann-secret", &usual).await;
     assert_eq!(reply.code(), (409, "version_changed".to_owned()));
+    // What a web page may send to another origin unasked is no order.
+    for media_type in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
+        let mut request = console.served.request("POST", &format!("{entry}/release"), usual.to_string());
+        request.headers_mut().insert("authorization", "Bearer ann-secret".parse().unwrap());
+        request.headers_mut().insert("content-type", media_type.parse().unwrap());
+        assert_eq!(console.served.send(request).await.code(), (415, "media_type".to_owned()), "{media_type}");
+    }
 }
 
 /// Who has a claim's token can finish the claim: nobody is shown it.
