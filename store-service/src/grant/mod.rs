@@ -2,7 +2,7 @@
 //!
 //! Rooms: [`jws`], [`keys`], [`key_source`], [`issuers`] and [`token`] prove that a grant was issued;
 //! [`details`] and [`decimal`] compare it with what is asked for; [`store`] says what is decided
-//! atomically, [`postgres`] decides it; [`timing`] has every duration with what must
+//! atomically, [`postgres`] and [`sqlite`] decide it; [`timing`] has every duration with what must
 //! hold between them; [`service`] puts it together, [`cleanup`] is the loop beside it.
 
 pub mod cleanup;
@@ -16,6 +16,7 @@ pub mod keys;
 pub mod limiter;
 pub mod postgres;
 pub mod service;
+pub mod sqlite;
 pub mod startup;
 pub mod store;
 pub mod timing;

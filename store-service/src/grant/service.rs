@@ -313,9 +313,12 @@ impl Grants {
         }
         let tenant = request.tenant.or(request.grant.tenant).unwrap_or_default();
         let expires_at = request.expires_at.map(|at| Micros(at.saturating_mul(1_000_000)));
+        if !request.subject.is_empty() && !is_name(&request.subject) {
+            return Err(Refusal::Malformed("subject: expected 1 to 255 bytes"));
+        }
         if issuer.form == Form::Row {
-            if !is_name(&request.subject) {
-                return Err(Refusal::Malformed("subject: expected 1 to 255 bytes"));
+            if request.subject.is_empty() {
+                return Err(Refusal::Malformed("subject: missing"));
             }
             if expires_at.is_none() {
                 return Err(Refusal::Malformed("expires_at: missing"));

@@ -241,7 +241,9 @@ pub fn owner_refusal(call: &OwnerCall, version: i32, row: Option<&OperationRow>)
         OwnerCall::MaySubmit { expected } | OwnerCall::Record { expected, .. } if row.status != *expected => {
             refused(OperationRefusal::OtherStatus)
         }
-        OwnerCall::MaySubmit { .. } if !stalled => refused(OperationRefusal::OtherStatus),
+        OwnerCall::MaySubmit { .. } | OwnerCall::Record { .. } if !stalled => {
+            refused(OperationRefusal::OtherStatus)
+        }
         OwnerCall::MaySubmit { .. } if owned.lease_left_ms == 0 => refused(OperationRefusal::LeaseOver),
         OwnerCall::MaySubmit { .. } if owned.submit_left_ms == 0 => refused(OperationRefusal::SubmitOver),
         OwnerCall::Renew { .. } | OwnerCall::TakeOver { .. } if !stalled => {

@@ -264,6 +264,10 @@ async fn the_description_names_every_call() {
         "/readyz",
         "/v1/claims",
         "/v1/complete",
+        "/v1/entries",
+        "/v1/entries/{key}",
+        "/v1/entries/{key}/release",
+        "/v1/entries/{key}/settle",
         "/v1/grants/admit",
         "/v1/grants/issue",
         "/v1/grants/revoke",
@@ -277,7 +281,7 @@ async fn the_description_names_every_call() {
         "/v1/unknown",
     ] {
         assert!(named.contains(&path), "{path} is not described");
-        let real = path.replace("{id}", fresh_operation().as_str());
+        let real = path.replace("{id}", fresh_operation().as_str()).replace("{key}", "p:00");
         let method = if document["paths"][path]["get"].is_object() { "GET" } else { "POST" };
         let answer = Call::new(method, &real).send(service.addr()).await.unwrap();
         assert_ne!(answer.problem_code(), "not_found", "{path} is described and not there");

@@ -10,6 +10,7 @@ mod processes;
 mod retention;
 mod revocation;
 mod rows;
+mod sqlite;
 mod statements;
 mod support;
 mod tokens;

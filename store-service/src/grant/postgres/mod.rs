@@ -258,6 +258,12 @@ impl GrantStore for PostgresGrants {
                  (timings.admission_bound): set it on the role of --admission-store"
             )));
         }
+        if self.admissions.unbounded() {
+            return Ok(Bounded::No(
+                "a connection that admits was seen without transaction_timeout since the start; set it, then restart"
+                    .into(),
+            ));
+        }
         if settings.replicated && self.timings.replication_wait == Span::default() {
             return Ok(Bounded::No(
                 "commits wait for synchronous standbys and timings.replication_wait is not stated; expected the \

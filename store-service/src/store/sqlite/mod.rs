@@ -10,6 +10,7 @@
 //!
 //! WAL with `synchronous=FULL`: what was answered survives a power cut.
 
+mod beside;
 mod migrate;
 mod people;
 mod row;
@@ -18,6 +19,9 @@ mod writer;
 
 use super::{Audit, Beat, Clock, Entry, Filter, OpenError, Store, StoreError, StoreKind};
 use crate::entry::{Claim, ClaimOutcome, Complete, Release, Settle, SettleReply, SweepKind};
+use crate::grant::sqlite::SqliteGrants;
+use crate::grant::store::GrantStore;
+use crate::grant::timing::ExecutionTimings;
 use async_trait::async_trait;
 use fencepost_protocol::claims::{
     CompleteReply, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
@@ -30,6 +34,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use writer::Job;
 
+pub use beside::Beside;
 pub use migrate::SCHEMA_VERSION;
 
 /// Most operations that wait for the writer: more are refused at once, rather than answered long
@@ -143,6 +148,10 @@ impl Store for Sqlite {
 
     fn store_id(&self) -> StoreId {
         self.store_id
+    }
+
+    fn grants(&self, timings: ExecutionTimings) -> Option<Arc<dyn GrantStore>> {
+        Some(Arc::new(SqliteGrants::new(self.beside(), timings)))
     }
 
     async fn claim(&self, claim: Arc<Claim>, calm_ms: u64) -> Result<ClaimOutcome, StoreError> {

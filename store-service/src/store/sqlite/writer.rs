@@ -45,12 +45,17 @@ pub enum Job {
     Audit(StoreKey, Answer<Vec<Audit>>),
     /// What a person decided.
     Settle(Settle, Answer<SettleReply>),
+    /// Something else that lives in the file.
+    Beside(Work),
     /// Is the file there?
     Heartbeat(Answer<()>),
 }
 
+/// Work inside the write lock, by the clock as it is there.
+pub type Work = Box<dyn FnOnce(&Transaction<'_>, Micros) -> Deliver + Send>;
+
 /// Sends the answer once the commit's result is known.
-type Deliver = Box<dyn FnOnce(Result<(), StoreError>)>;
+pub type Deliver = Box<dyn FnOnce(Result<(), StoreError>)>;
 
 /// Runs until every sender is gone; what was sent before that is still done.
 pub fn run(mut connection: Connection, clock: &Clock, mut queue: mpsc::Receiver<Job>) {
@@ -119,6 +124,7 @@ fn decide(tx: &Transaction<'_>, clock: &Clock, job: Job) -> Deliver {
         Job::List(filter, answer) => deliver(people::list(tx, clock, &filter), answer),
         Job::Audit(key, answer) => deliver(people::audit(tx, &key), answer),
         Job::Settle(order, answer) => deliver(people::settle(tx, clock, &order), answer),
+        Job::Beside(work) => work(tx, clock.now()),
         Job::Heartbeat(answer) => {
             let read = tx.prepare_cached(statements::STORE_ID);
             let read = read.and_then(|mut s| s.query_row([], |row| row.get::<_, Vec<u8>>(0)));
@@ -127,7 +133,8 @@ fn decide(tx: &Transaction<'_>, clock: &Clock, job: Job) -> Deliver {
     }
 }
 
-fn deliver<R: 'static>(result: rusqlite::Result<R>, answer: Answer<R>) -> Deliver {
+/// Answers once the commit's result is known.
+pub fn deliver<R: 'static>(result: rusqlite::Result<R>, answer: Answer<R>) -> Deliver {
     Box::new(move |committed| {
         let result = match (result, committed) {
             (Err(error), _) => Err(unavailable(&error)),

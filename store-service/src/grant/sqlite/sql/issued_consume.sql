@@ -1,0 +1,5 @@
+-- issued_consume: spends a grant that is a row. In the write lock, after the row was looked at.
+--
+-- ?1 issuer ?2 key_tenant ?3 grant_id ?4 now ?5 operation id
+UPDATE issued_grants SET consumed_at = ?4, consumed_by_operation = ?5
+WHERE issuer = ?1 AND key_tenant = ?2 AND grant_id = ?3

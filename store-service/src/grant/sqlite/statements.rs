@@ -1,0 +1,40 @@
+//! The statements, one file each under `sql/`.
+
+macro_rules! statements {
+    ($($(#[$doc:meta])* $constant:ident = $name:literal;)*) => {
+        $($(#[$doc])* pub const $constant: &str = include_str!(concat!("sql/", $name, ".sql"));)*
+        /// All of them, by name.
+        pub const ALL: &[(&str, &str)] = &[$(($name, $constant)),*];
+    };
+}
+
+statements! {
+    /// Who claimed a grant's key.
+    CONSUMPTION_READ = "consumption_read";
+    /// Claims it.
+    CONSUMPTION_ADD = "consumption_add";
+    /// Deletes records of use.
+    CONSUMPTION_CLEANUP = "consumption_cleanup";
+    /// One operation.
+    OPERATION_READ = "operation_read";
+    /// Is there one already?
+    OPERATION_CLASH = "operation_clash";
+    /// Records one.
+    OPERATION_ADD = "operation_add";
+    /// Changes one.
+    OPERATION_WRITE = "operation_write";
+    /// The row of an issued grant.
+    ISSUED_READ = "issued_read";
+    /// Records it.
+    ISSUED_ADD = "issued_add";
+    /// Spends it.
+    ISSUED_CONSUME = "issued_consume";
+    /// Withdraws it.
+    ISSUED_REVOKE = "issued_revoke";
+    /// Appends to the audit.
+    AUDIT_ADD = "audit_add";
+    /// What grants are issued under.
+    PIN_READ = "pin_read";
+    /// Pins it.
+    PIN_ADD = "pin_add";
+}
