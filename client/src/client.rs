@@ -5,7 +5,7 @@ use bytes::Bytes;
 use fencepost_protocol::grants::{
     AdmitReply, AdmitRequest, Caller, LeaseKind, MaySubmitReply, MaySubmitRequest, Operation, OperationId,
     OperationRefusal, OperationStatus, OwnedReply, PROBLEM_OPERATION, PROBLEM_REASON, RecordReply,
-    RecordRequest, RenewOperationRequest, codes, headers, paths,
+    RecordRequest, RenewOperationRequest, TakeOverRequest, codes, headers, paths,
 };
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{Request, StatusCode, Uri, header};
@@ -186,6 +186,23 @@ impl Client {
     ) -> Result<Result<Owned, OperationRefusal>, ClientError> {
         let ask = RenewOperationRequest { owner_version, lease: LeaseKind::Execution };
         match self.post::<OwnedReply>(&of(id, "renew"), &ask).await? {
+            Ok(reply) => Ok(Ok(Owned {
+                owner_version: reply.owner_version,
+                lease_left: Duration::from_millis(reply.lease_left_ms),
+            })),
+            Err(problem) => not_applied(&problem).map(Err),
+        }
+    }
+
+    /// Takes over a stalled operation whose owner's lease has ended, for recovery. `Err` in the
+    /// result: it does not apply; why.
+    pub async fn take_over(
+        &self,
+        id: &OperationId,
+        seen_version: i32,
+    ) -> Result<Result<Owned, OperationRefusal>, ClientError> {
+        let ask = TakeOverRequest { owner_version: seen_version };
+        match self.post::<OwnedReply>(&of(id, "take-over"), &ask).await? {
             Ok(reply) => Ok(Ok(Owned {
                 owner_version: reply.owner_version,
                 lease_left: Duration::from_millis(reply.lease_left_ms),

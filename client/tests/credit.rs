@@ -224,6 +224,45 @@ async fn a_handler_that_lost_its_operation_sends_nothing_and_records_nothing() {
     assert!(matches!(client.status(id, &agent(), None).await, Ok(Some(_))));
 }
 
+#[tokio::test]
+async fn a_success_that_could_not_be_recorded_is_pending_and_settled_without_a_second_credit() {
+    let bed = Bed::new().await;
+    let database = bed.database().await;
+    database
+        .batch_execute(
+            "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
+             CREATE TRIGGER fail BEFORE UPDATE ON fencepost.operations FOR EACH ROW EXECUTE FUNCTION fail()",
+        )
+        .await
+        .unwrap();
+    let billing = FakeBilling::new(Mood::Kind);
+    let handler = bed.handler(&billing);
+    let command = bed.command("g1");
+    assert_eq!(handler.apply(command.clone(), agent()).await, CreditResult::Pending);
+    assert_eq!(billing.credits(), 1);
+    let (client, id) = (bed.client(), &command.operation_id);
+    let seen = client.status(id, &agent(), None).await.unwrap().unwrap();
+    assert_eq!((seen.status, seen.owner_version), (OperationStatus::Admitted, 1));
+    database.batch_execute("DROP TRIGGER fail ON fencepost.operations").await.unwrap();
+    // Recovery: not before the lease has ended; then it looks the credit up and records it.
+    assert_eq!(client.take_over(id, 1).await, Ok(Err(OperationRefusal::LeaseLive)));
+    database
+        .batch_execute("UPDATE fencepost.operations SET lease_until = now() - interval '1 second'")
+        .await
+        .unwrap();
+    let owned = client.take_over(id, 1).await.unwrap().unwrap();
+    assert_eq!(owned.owner_version, 2);
+    let record = RecordRequest {
+        owner_version: owned.owner_version,
+        expected_status: OperationStatus::Admitted,
+        outcome: OperationStatus::Succeeded,
+        reference: Some("cr_1".into()),
+    };
+    assert_eq!(client.record(id, &record).await, Ok(Recorded::Yes));
+    assert_eq!(handler.apply(command.clone(), agent()).await, CreditResult::Applied("cr_1".into()));
+    assert_eq!(billing.credits(), 1);
+}
+
 #[test]
 fn an_address_that_cannot_be_one_is_refused() {
     for base in ["", "localhost:7070", "https://store.example", "/v1"] {
