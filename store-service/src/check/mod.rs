@@ -40,8 +40,8 @@ const FILE_MAX: usize = 32 << 20;
 /// Arguments of the command.
 #[derive(Debug, Args)]
 pub struct Check {
-    /// Envoy bootstraps or resource files (YAML or JSON), or manifests of Istio, Envoy Gateway or
-    /// Kubernetes. Files given together are read together.
+    /// Envoy bootstraps, resource files or config dumps (YAML or JSON), or manifests of Istio, Envoy
+    /// Gateway or Kubernetes. Files given together are read together.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -159,6 +159,10 @@ fn worlds<'a>(files: &'a [File], findings: &mut Findings, filters: &mut usize) -
             let place = Place::new(&file.name, document);
             if kubernetes::is_manifest(document) {
                 *filters += kubernetes::add(place, &mut mesh, &mut gateway, findings);
+            } else if document.get("configs").exists() {
+                let mut world = World::default();
+                world.add_dump(place);
+                bootstraps.push((world, String::new()));
             } else if document.get("resources").exists() {
                 resources.extend(place.get("resources").items().map(|resource| (file, resource)));
             } else if document.get("@type").exists() {

@@ -93,6 +93,36 @@ impl<'a> World<'a> {
         self.clusters.extend(resources.get("clusters").items());
     }
 
+    /// Adds what a running Envoy says of its configuration (`/config_dump`): the whole of it.
+    pub(super) fn add_dump(&mut self, dump: Place<'a>) {
+        for part in dump.get("configs").items() {
+            let (kind, part) = typed(&part);
+            match kind.rsplit('.').next().unwrap_or_default() {
+                "BootstrapConfigDump" => self.add_bootstrap(part.get("bootstrap")),
+                "ListenersConfigDump" => {
+                    let dynamic = part.get("dynamic_listeners").items();
+                    self.listeners.extend(dynamic.map(|one| one.at("active_state.listener")));
+                }
+                "ClustersConfigDump" => {
+                    let dynamic = part.get("dynamic_active_clusters").items();
+                    self.clusters.extend(dynamic.map(|one| one.get("cluster")));
+                }
+                "RoutesConfigDump" => {
+                    for one in part.get("dynamic_route_configs").items() {
+                        self.add_resource(one.get("route_config"));
+                    }
+                }
+                "EcdsConfigDump" => {
+                    for one in part.get("ecds_filters").items() {
+                        self.add_resource(one.get("ecds_filter"));
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.open = false;
+    }
+
     /// Adds a resource of a discovery service.
     pub(super) fn add_resource(&mut self, resource: Place<'a>) {
         // A resource may be wrapped, with its name and version.

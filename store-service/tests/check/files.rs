@@ -5,7 +5,7 @@ use fencepost_store::check::Code::*;
 use fencepost_store::check::Severity::{Error, Note, Warning};
 use fencepost_store::check::check;
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 
 fn all_files(folder: &Path, found: &mut Vec<String>) {
@@ -86,6 +86,47 @@ fn resource_files_belong_to_the_bootstrap_beside_them() {
     let report = check(&[file("b.yaml", &outer), file("rds.yaml", &inner)]).unwrap();
     let codes: Vec<_> = report.findings.iter().map(|finding| (finding.file.as_str(), finding.code)).collect();
     assert_eq!(codes, [("b.yaml", PolicyUnused), ("rds.yaml", RoutePolicyUnknown)], "{report}");
+}
+
+#[test]
+fn the_dump_of_a_running_envoy_is_read_whole() {
+    let mut bootstrap: Value = serde_saphyr::from_str(&shipped("ecds/bootstrap.yaml")).unwrap();
+    let resources: Value = serde_saphyr::from_str(&shipped("ecds/fencepost.yaml")).unwrap();
+    let part = |kind: &str| json!({"@type": format!("type.googleapis.com/envoy.admin.v3.{kind}ConfigDump")});
+    let mut listeners = part("Listeners");
+    let taken = |value: &mut Value, name: &str| value["static_resources"][name].take();
+    let mut ingress = taken(&mut bootstrap, "listeners")[0].take();
+    let manager = ingress.pointer_mut("/filter_chains/0/filters/0/typed_config").unwrap();
+    let mut route_config = json!({"@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"});
+    for (name, value) in manager["route_config"].take().as_object().unwrap() {
+        route_config[name.as_str()] = value.clone();
+    }
+    manager["rds"] = json!({"route_config_name": "ingress"});
+    listeners["dynamic_listeners"] = json!([{"name": "ingress", "active_state": {"listener": ingress}}]);
+    let mut clusters = part("Clusters");
+    let all = taken(&mut bootstrap, "clusters");
+    let all = all.as_array().unwrap().iter().map(|cluster| json!({"cluster": cluster}));
+    clusters["dynamic_active_clusters"] = all.collect();
+    let mut routes = part("Routes");
+    routes["dynamic_route_configs"] = json!([{"route_config": route_config}]);
+    let mut filters = part("Ecds");
+    filters["ecds_filters"] = json!([{"ecds_filter": resources["resources"][0]}]);
+    bootstrap["dynamic_resources"] = json!({"lds_config": {"ads": {}}, "cds_config": {"ads": {}}});
+    let mut first = part("Bootstrap");
+    first["bootstrap"] = bootstrap;
+    let dump =
+        serde_json::to_string_pretty(&json!({"configs": [first, clusters, filters, listeners, routes]}))
+            .unwrap();
+    let clean = check_one(&dump);
+    assert!(clean.findings.is_empty() && clean.summary.filters == 1, "{clean}");
+    let broken = dump
+        .replace("FAIL_RELOAD", "FAIL_OPEN")
+        .replace("\"name\": \"fencepost_store\"", "\"name\": \"other\"");
+    let promised = [(Error, FailurePolicyOpen, "FAIL_OPEN"), (Error, StoreClusterMissing, "value")];
+    let report = check_one(&broken);
+    let lines: Vec<_> = report.findings.iter().map(|finding| (finding.severity, finding.code)).collect();
+    assert_eq!(lines.len(), promised.len(), "{report}");
+    assert!(promised.iter().all(|(severity, code, _)| lines.contains(&(*severity, *code))), "{report}");
 }
 
 #[test]
