@@ -25,8 +25,8 @@ async fn a_gateway_and_a_sidecar_on_one_store_guard_their_own_hops() {
     let client = tokio::spawn(async move { call.send(proxy).await });
     gate.wait_arrived(1).await.unwrap();
     client.abort();
-    gate.open();
     sidecar.upstream().wait_until("a cut", |seen| seen.iter().any(|seen| seen.cut)).await.unwrap();
+    gate.open();
     gateway.wait_stat("wasmcustom.fencepost.unknown", |n| n == 1).await.unwrap();
     loop {
         let retry = pay("k2").send(gateway.proxy()).await.unwrap();
