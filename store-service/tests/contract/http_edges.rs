@@ -252,3 +252,25 @@ async fn stopping_finishes_what_is_in_flight_and_is_not_ready_meanwhile() {
     assert_eq!(reply.json()["outcome"], "in_progress");
     assert!(served.stop().await);
 }
+
+#[tokio::test]
+async fn every_golden_request_of_the_protocol_is_read() {
+    let text = include_str!("../../../protocol/fixtures/frames.txt");
+    let frame = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        hex::decode(line.unwrap_or_else(|| panic!("no frame {name}"))).unwrap()
+    };
+    for (name, path, outcome) in [
+        ("request.complete", paths::COMPLETE, "stored"),
+        ("request.release", paths::RELEASE, "released"),
+        ("request.unknown", paths::UNKNOWN, "marked"),
+    ] {
+        let served = open().await;
+        let claimed = served.post(paths::CLAIMS, frame("request.claim")).await;
+        assert_eq!((claimed.status, claimed.json()["outcome"].as_str()), (200, Some("claimed")));
+        let renewed = served.post(paths::RENEW, frame("request.renew")).await;
+        assert_eq!((renewed.status, renewed.json()["results"][0]["outcome"].as_str()), (200, Some("renewed")));
+        let ended = served.post(path, frame(name)).await;
+        assert_eq!((ended.status, ended.json()["outcome"].as_str()), (200, Some(outcome)), "{name}");
+    }
+}
