@@ -78,14 +78,33 @@ pub async fn pgbench(server: &Postgres, url: &str, first: u64, keys: u64, second
     rate.with_context(|| format!("pgbench: {text}{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Memory in use by a child of this process whose program has this name, in bytes; of the last
-/// started, where there are several.
-pub fn resident(program: &str) -> Result<f64> {
+/// Children of this process whose program has this name, in the order of their start.
+pub fn children(program: &str) -> Result<Vec<i32>> {
     let own = i32::try_from(std::process::id())?;
     let named =
         |pid: &i32| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|path| path.ends_with(program));
-    let pid = children_of(own).into_iter().filter(named).max().context("no such child")?;
+    let mut pids: Vec<_> = children_of(own).into_iter().filter(named).collect();
+    pids.sort_unstable();
+    Ok(pids)
+}
+
+/// Memory in use by a child of this process whose program has this name, in bytes; of the last
+/// started, where there are several.
+pub fn resident(program: &str) -> Result<f64> {
+    let pid = *children(program)?.last().context("no such child")?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     Ok(line.trim().trim_end_matches(" kB").trim().parse::<f64>()? * 1024.0)
+}
+
+/// Time that all threads of a process have spent on a core, in microseconds. Unlike the time that
+/// passes, it hardly depends on what else the machine does.
+pub fn cpu_us(pid: i32) -> Result<f64> {
+    let mut sum = 0.0;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
+        // A thread may end between the listing and the look.
+        let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+        sum += text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0);
+    }
+    Ok(sum / 1e3)
 }

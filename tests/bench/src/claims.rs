@@ -108,6 +108,8 @@ async fn throughput(
     for (what, keys, goal) in [("new_keys", None, 1.0), ("2500_keys", Some(KEYS), 1.5)] {
         let mut theirs = Vec::new();
         let mut ours: Vec<(usize, Vec<f64>)> = [16, 64, 256].map(|callers| (callers, Vec::new())).to_vec();
+        let service = *bed::children("fencepost-store")?.last().context("no service")?;
+        let mut cpu = Vec::new();
         for round in 0..effort.rounds {
             let (first, span) = match keys {
                 Some(keys) => (1, keys),
@@ -126,7 +128,9 @@ async fn throughput(
                     }
                     None => dealt(set, count, 1, random)?,
                 };
+                let before = bed::cpu_us(service)?;
                 let load = load::frames(&mut workers, paths::CLAIMS, frames).await?;
+                cpu.push((bed::cpu_us(service)? - before) / load.samples.len() as f64);
                 // The first round's only warms up, where there are others.
                 if round > 0 || effort.rounds == 1 {
                     rates.push(load.rate());
@@ -135,6 +139,7 @@ async fn throughput(
         }
         let pgbench = median(&theirs);
         summary.add(&format!("claims/{what}/pgbench_16"), pgbench, "/s", None, Goal::None);
+        summary.add(&format!("claims/{what}/service_cpu"), median(&cpu), "us", None, Goal::None);
         let best = ours.iter().map(|(_, rates)| median(rates)).fold(0.0, f64::max);
         for (callers, rates) in &ours {
             let rate = median(rates);

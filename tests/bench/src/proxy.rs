@@ -47,6 +47,8 @@ pub struct Effort {
 struct Bench {
     plain: Envoy,
     guarded: Envoy,
+    plain_pid: i32,
+    guarded_pid: i32,
     _service: Service,
     keys: Arc<AtomicU64>,
 }
@@ -123,9 +125,15 @@ pub async fn run(summary: &mut Summary, server: &Postgres, effort: Effort) -> Re
     let url = server.try_create_database().await?;
     let service = bed::service(&url, &[]).await?;
     let upstream = upstream::start().await?;
+    let plain = plain(upstream, service.addr()).await?;
+    let plain_pid = *bed::children("envoy")?.last().context("no Envoy")?;
+    let guarded = guarded(upstream, service.addr()).await?;
+    let found = bed::children("envoy")?.into_iter().rfind(|pid| *pid != plain_pid);
     let bench = Bench {
-        plain: plain(upstream, service.addr()).await?,
-        guarded: guarded(upstream, service.addr()).await?,
+        plain,
+        guarded,
+        plain_pid,
+        guarded_pid: found.context("no Envoy with the filter")?,
         keys: Arc::default(),
         _service: service,
     };
@@ -260,6 +268,7 @@ async fn curves(summary: &mut Summary, bench: &Bench, effort: Effort) -> Result<
     for (size_name, size) in BODIES {
         for connections in CURVE {
             let mut rates: [Vec<f64>; 5] = Default::default();
+            let mut cpus: [Vec<f64>; 5] = Default::default();
             let cells = [
                 (plain, Kind::Unguarded),
                 (guarded, Kind::Unguarded),
@@ -268,10 +277,13 @@ async fn curves(summary: &mut Summary, bench: &Bench, effort: Effort) -> Result<
                 (guarded, Kind::Detached),
             ];
             for round in 0..=effort.rounds {
-                for (rates, (addr, kind)) in rates.iter_mut().zip(cells) {
-                    let rate = bench.load(addr, kind, size, connections, effort.slice).await?.rate();
+                for ((rates, cpus), (addr, kind)) in rates.iter_mut().zip(&mut cpus).zip(cells) {
+                    let pid = if addr == plain { bench.plain_pid } else { bench.guarded_pid };
+                    let before = bed::cpu_us(pid)?;
+                    let load = bench.load(addr, kind, size, connections, effort.slice).await?;
                     if round > 0 {
-                        rates.push(rate);
+                        rates.push(load.rate());
+                        cpus.push((bed::cpu_us(pid)? - before) / load.samples.len() as f64);
                     }
                 }
             }
@@ -283,6 +295,13 @@ async fn curves(summary: &mut Summary, bench: &Bench, effort: Effort) -> Result<
                 let name = format!("envoy/throughput/{size_name}/{connections}/{label}");
                 let with = format!("no filter, {base:.0}/s");
                 summary.add_ratio(&name, median(values), "/s", &with, Some(median(&ratios)), goal);
+            }
+            for (label, values) in labels.iter().zip(&cpus) {
+                let ratios: Vec<_> = values.iter().zip(&cpus[0]).map(|(ours, plain)| ours / plain).collect();
+                let goal = if *label == "unguarded" { Goal::RatioAtMost(1.0 / 0.97) } else { Goal::None };
+                let name = format!("envoy/cpu/{size_name}/{connections}/{label}");
+                let with = format!("no filter, {:.1} us", median(&cpus[0]));
+                summary.add_ratio(&name, median(values), "us", &with, Some(median(&ratios)), goal);
             }
         }
     }

@@ -62,7 +62,7 @@ impl Summary {
         let (text, met) = match goal {
             Goal::None => (String::new(), None),
             Goal::AtMost(most) => (format!("<= {most} {unit}"), Some(value <= most)),
-            Goal::RatioAtMost(most) => (format!("ratio <= {most}"), ratio.map(|ratio| ratio <= most)),
+            Goal::RatioAtMost(most) => (format!("ratio <= {most:.3}"), ratio.map(|ratio| ratio <= most)),
             Goal::RatioAtLeast(least) => (format!("ratio >= {least}"), ratio.map(|ratio| ratio >= least)),
         };
         self.push(Figure {
