@@ -25,7 +25,9 @@
 
 mod claiming;
 pub mod detached;
+mod effect;
 pub mod evidence;
+mod input;
 pub mod limits;
 mod observing;
 mod origin;
@@ -37,205 +39,21 @@ mod settling;
 pub mod store_reply;
 
 use crate::capture::EXPOSE_HEADERS;
-use crate::error_template::ErrorTemplate;
 use crate::policy::{Mode, Policy};
 use crate::problem::{Problem, ProblemKind};
+pub use effect::{Call, Cluster, Effect, LocalReply};
 use evidence::Evidence;
 use fencepost_protocol::claims::{RenewResult, Renewal, UnknownCause};
 use fencepost_protocol::{
     ClaimToken, Fence, Fingerprint, Scheme, ScopeDigest, StoreId, StoreKey, StoredAnswer,
 };
+pub use input::{HeldBody, Input, ResponseHead};
 pub use outcome::Outcome;
 use std::rc::Rc;
 use store_reply::CallReply;
 
 /// Header name and value, as bytes.
 pub type Pair = (Vec<u8>, Vec<u8>);
-
-/// What happened.
-#[derive(Debug)]
-pub enum Input {
-    /// More of the request's body; `end` on the last piece.
-    RequestBody {
-        /// The new bytes only.
-        chunk: Vec<u8>,
-        /// Whether the body is whole now.
-        end: bool,
-    },
-    /// Trailers came: the request's body is whole.
-    RequestTrailers,
-    /// The host could not hand over all of the request's body.
-    RequestUnreadable,
-    /// A call to the store has come back.
-    StoreReply {
-        /// Which call.
-        call: Call,
-        /// With what.
-        reply: CallReply,
-    },
-    /// A response that is not our own has begun: the upstream's, or one that the proxy made.
-    ResponseHead(ResponseHead),
-    /// More of the response's body; `end` on the last piece.
-    ResponseBody {
-        /// The new bytes only.
-        chunk: Vec<u8>,
-        /// Whether the body is whole now.
-        end: bool,
-    },
-    /// Trailers came: the response's body is whole.
-    ResponseTrailers,
-    /// The host could not hand over all of the response's body.
-    ResponseUnreadable {
-        /// Whether the body is whole now.
-        end: bool,
-    },
-    /// The stream is gone: finished, reset by either side, or timed out.
-    StreamGone(Evidence),
-    /// The detached call to the upstream has come back.
-    UpstreamReply(detached::UpstreamReply),
-    /// A renewal of this exchange's claim has come back.
-    Renewed(RenewResult),
-    /// A renewal failed on its way.
-    RenewFailed,
-    /// Time has passed.
-    Tick {
-        /// Where the body is of a request whose headers are held.
-        body: HeldBody,
-    },
-}
-
-/// Where the body is of a request whose headers are held. With the host option off the host keeps
-/// it to itself for as long as the headers are held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HeldBody {
-    /// It has not come, or is handed over as it comes: the client takes its time.
-    Coming,
-    /// The host has got some of it, and this VM has never been given any.
-    Withheld,
-    /// The host does not say what it has got, and this VM has never been given any.
-    Unsaid,
-}
-
-/// Start of a response.
-#[derive(Debug, Clone)]
-pub struct ResponseHead {
-    /// HTTP status.
-    pub status: u16,
-    /// Header pairs in order, pseudo headers included.
-    pub headers: Vec<Pair>,
-    /// Who made it.
-    pub evidence: Evidence,
-    /// Whether the head is all there is.
-    pub end: bool,
-}
-
-/// A call that an exchange waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Call {
-    /// `/v1/claims`.
-    Claim,
-    /// The duty that ends the exchange: `/v1/complete`, `/v1/release` or `/v1/unknown`.
-    Duty,
-    /// `/v1/unknown` while the request may still be answered.
-    EarlyUnknown,
-}
-
-/// Which of the two clusters a call goes to, so that parked claims never starve what frees them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cluster {
-    /// Calls that never park.
-    Decide,
-    /// Claims that may park.
-    Claim,
-}
-
-/// What to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
-    /// Call the store service.
-    CallStore {
-        /// Which call; comes back with the reply.
-        call: Call,
-        /// Where to.
-        cluster: Cluster,
-        /// Path of the call.
-        path: &'static str,
-        /// Request body.
-        frame: Rc<Vec<u8>>,
-        /// Timeout for the host.
-        timeout_ms: u32,
-    },
-    /// Call the upstream, detached from the stream.
-    CallUpstream(detached::UpstreamCall),
-    /// Answer the client in place of the upstream.
-    LocalReply(LocalReply),
-    /// Let the held request go on, with these changes to its headers.
-    ForwardRequest {
-        /// Names to take out.
-        remove: Vec<String>,
-        /// Headers to set, in place of any of the same name.
-        set: Vec<(String, String)>,
-    },
-    /// Take headers out of the response that is on its way.
-    StripResponse {
-        /// Names to take out.
-        remove: Vec<Vec<u8>>,
-    },
-    /// Put another body and headers in place of a held response that the proxy made.
-    RewriteResponse {
-        /// Headers to set.
-        set: Vec<(String, String)>,
-        /// New body.
-        body: Vec<u8>,
-    },
-    /// Mark a response whose headers are still held.
-    MarkResponse {
-        /// Header name.
-        name: &'static str,
-        /// Header value.
-        value: &'static str,
-    },
-    /// Set a header of the response that is on its way.
-    SetResponse {
-        /// Header name.
-        name: &'static str,
-        /// Header value.
-        value: Vec<u8>,
-    },
-    /// Let the held end of the response go on.
-    ResumeResponse,
-    /// Record how the exchange ended: a counter, and the access log's result.
-    Result(Outcome),
-    /// Look the payload up among those seen lately, and count it where it came under a new key.
-    NotePayload(payloads::Note),
-    /// Write a log line.
-    Warn(String),
-}
-
-/// A local reply.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LocalReply {
-    /// HTTP status.
-    pub status: u16,
-    /// Header pairs.
-    pub headers: Vec<Pair>,
-    /// Body.
-    pub body: Rc<Vec<u8>>,
-    /// Response code details for the access log.
-    pub details: &'static str,
-}
-
-impl LocalReply {
-    /// Tells of a problem, in a policy's own words if it has any.
-    pub fn problem(problem: &Problem, template: Option<&ErrorTemplate>) -> Self {
-        Self {
-            status: problem.status(),
-            headers: problem.headers(template),
-            body: Rc::new(problem.body(template)),
-            details: problem.kind.details(),
-        }
-    }
-}
 
 /// The refusal of a body that is over its policy's bound.
 pub fn body_too_large(max_body: usize) -> Problem {
