@@ -64,13 +64,22 @@ impl Hold {
         }
     }
 
-    /// From now until the client ends its transaction.
+    /// From now until it is released. The first kind without an open transaction, which the cleanup
+    /// would wait for.
     async fn take(self, client: &tokio_postgres::Client) {
         let lock = match self {
-            Self::BeforeTheKey => "BEGIN; SELECT pg_advisory_xact_lock(42)",
+            Self::BeforeTheKey => "SELECT pg_advisory_lock(42)",
             Self::Table => "BEGIN; LOCK TABLE fencepost.operations IN SHARE ROW EXCLUSIVE MODE",
         };
         client.batch_execute(lock).await.unwrap();
+    }
+
+    async fn release(self, client: &tokio_postgres::Client) {
+        let unlock = match self {
+            Self::BeforeTheKey => "SELECT pg_advisory_unlock(42)",
+            Self::Table => "ROLLBACK",
+        };
+        client.batch_execute(unlock).await.unwrap();
     }
 
     fn waiting(self) -> &'static str {
@@ -150,7 +159,7 @@ async fn the_bound_ends_a_delayed_admission(hold: Hold, archived: bool) {
         1,
         "the record of use outlives every admission that it must refuse"
     );
-    gate.batch_execute("ROLLBACK").await.unwrap();
+    hold.release(&gate).await;
     cleaning.await.unwrap();
     assert!(ms_until(&eye, expires + 2).await <= 0, "the record went before its margin had passed");
     assert_eq!(count(&eye, RECORDS).await, 0);
@@ -188,7 +197,7 @@ async fn without_bound_and_margin_a_delayed_admission_would_win() {
         eye.batch_execute("DELETE FROM fencepost.grant_consumptions WHERE retain_until < clock_timestamp()")
             .await
             .unwrap();
-        gate.batch_execute("ROLLBACK").await.unwrap();
+        Hold::BeforeTheKey.release(&gate).await;
         let result = held.await.unwrap().unwrap();
         if wins {
             assert!(matches!(result, Admitted::Now(_)), "{result:?}");
@@ -197,6 +206,26 @@ async fn without_bound_and_margin_a_delayed_admission_would_win() {
             assert_eq!(result, Admitted::Refused(Because::Conflict));
         }
     }
+}
+
+/// One instance is bounded and cleans up; another one is not, and has a delayed admission.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_cleanup_keeps_what_an_older_transaction_of_another_instance_must_still_find() {
+    let (url, signer) = (database().await, Signer::new(1));
+    let bounded = grants_on(&url, &short(&signer)).await;
+    let delayed = unbounded(&url, None, &short(&signer)).await;
+    let (gate, eye) = (connect(&url).await, connect(&url).await);
+    let (expires, _, held) =
+        hold_a_second_admission(&delayed, &signer, [&gate, &eye], Hold::BeforeTheKey, true).await;
+    until("deadline and margin pass", async || ms_until(&eye, expires + 2).await < -100).await;
+    assert_eq!(
+        bounded.store().cleanup(1_000).await,
+        Ok(0),
+        "the waiting admission still has to find the record"
+    );
+    Hold::BeforeTheKey.release(&gate).await;
+    assert_eq!(held.await.unwrap().unwrap(), Admitted::Refused(Because::Used));
+    assert_eq!(bounded.store().cleanup(1_000).await, Ok(1));
 }
 
 #[tokio::test]
