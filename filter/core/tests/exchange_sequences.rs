@@ -4,6 +4,7 @@
 //! - At most one local reply, and none once the stream is gone or its response has begun.
 //! - The request is forwarded at most once, only by a `claimed` reply, and only inside its lease.
 //! - Every call to the store carries the exchange's own token.
+//! - A stream that is only observed is never held, answered or changed.
 //! - Every pause ends, and every claim that may have been made ends in a duty, as soon as the
 //!   calls that are on their way have come back in whatever way, or are overdue.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests are tests
@@ -14,7 +15,7 @@ use fencepost_filter_core::exchange::store_reply::CallReply;
 use fencepost_filter_core::exchange::{
     Call, Claimant, Effect, Exchange, HeldBody, Input, ResponseHead, World, limits,
 };
-use fencepost_filter_core::policy::{Config, Policy};
+use fencepost_filter_core::policy::{Config, Mode, Policy};
 use fencepost_protocol::claims::*;
 use fencepost_protocol::{ClaimToken, Fence, ScopeDigest, StoreId, StoreKey, frame, paths};
 use proptest::prelude::*;
@@ -88,6 +89,7 @@ fn answer<T: serde::Serialize>(reply: T) -> CallReply {
 
 /// An exchange, and the books that the promises are checked against.
 struct Watched {
+    observed: bool,
     exchange: Exchange,
     now: u64,
     pin: Option<StoreId>,
@@ -111,6 +113,7 @@ impl Watched {
             withhold: vec![],
         };
         Self {
+            observed: policy.mode == Mode::Observe,
             exchange: Exchange::new(policy, claimant, 0),
             now: 0,
             pin: None,
@@ -188,6 +191,15 @@ impl Watched {
         for effect in &effects {
             self.check(one, effect, gone_before);
         }
+        if self.observed {
+            let held = self.exchange.holds_request() || self.exchange.holds_response();
+            assert!(!held && !self.exchange.wants_response_body(), "an observed stream is held");
+            let aside = |effect: &Effect| {
+                use Effect::{CallStore, NotePayload, Result, Warn};
+                matches!(effect, CallStore { .. } | NotePayload(_) | Result(_) | Warn(_))
+            };
+            assert!(effects.iter().all(aside), "an observed stream is touched: {effects:?}");
+        }
     }
 
     fn check(&mut self, one: Move, effect: &Effect, gone_before: bool) {
@@ -255,11 +267,13 @@ fn run(policy: &Rc<Policy>, moves: &[Move]) {
 
 const DETACHED: &str = r#","execution":{"detached":{"cluster":"l","loopback":true,"timeout":"9s"}}"#;
 
+const OBSERVED: &str = r#","mode":"observe""#;
+
 #[test]
 fn every_sequence_of_three_inputs_keeps_the_promises() {
-    for execution in ["", DETACHED] {
+    for execution in ["", DETACHED, OBSERVED] {
         let policy = policy(execution);
-        let mut moves = vec![0; 3];
+        let mut moves = [0; 3];
         loop {
             let sequence: Vec<Move> = moves.iter().map(|n| MOVES[*n]).collect();
             // A request's end first: sequences without one stay in their first state.
@@ -276,8 +290,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_sequences_keep_the_promises(picks in proptest::collection::vec(0..MOVES.len(), 0..40), detached in any::<bool>()) {
-        let policy = policy(if detached { DETACHED } else { "" });
+    fn random_sequences_keep_the_promises(picks in proptest::collection::vec(0..MOVES.len(), 0..40), kind in 0..3usize) {
+        let policy = policy(["", DETACHED, OBSERVED][kind]);
         let moves: Vec<Move> = picks.into_iter().map(|n| MOVES[n]).collect();
         run(&policy, &moves);
     }
