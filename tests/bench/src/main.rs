@@ -104,31 +104,40 @@ fn main() -> Result<()> {
 }
 
 async fn run(cli: Cli) -> Result<()> {
+    let mut summary = Summary::default();
+    let result = measure(&cli, &mut summary).await;
+    // What was measured before an error is worth keeping.
+    summary.print();
+    summary.write(&cli.options.summary)?;
+    println!("written to {}", cli.options.summary.display());
+    result
+}
+
+async fn measure(cli: &Cli, summary: &mut Summary) -> Result<()> {
     let options = &cli.options;
     let wanted = |area: Area| cli.areas.iter().any(|wanted| *wanted == Area::All || *wanted == area);
-    let mut summary = Summary::default();
     println!("{}", summary::head());
-    machine::run(&mut summary);
+    machine::run(summary);
     if wanted(Area::Fingerprint) {
         let budget = Duration::from_millis(500);
-        fingerprint::run(&mut summary, &options.fingerprint_wasm, budget)?;
+        fingerprint::run(summary, &options.fingerprint_wasm, budget)?;
     }
     let effort = claims::Effort { rounds: options.rounds.max(1), seconds: options.seconds.max(1) };
     if wanted(Area::Instructions) {
-        instructions::run(&mut summary)?;
+        instructions::run(summary)?;
     }
     if [Area::Claims, Area::Waiters, Area::Envoy, Area::Memory, Area::Peers].into_iter().any(wanted) {
         let server = bed::postgres().await?;
         if wanted(Area::Claims) {
-            claims::run(&mut summary, &server, effort).await?;
+            claims::run(summary, &server, effort).await?;
         }
         if wanted(Area::Waiters) {
-            waiters::run(&mut summary, &server, effort.rounds).await?;
+            waiters::run(summary, &server, effort.rounds).await?;
         }
         if wanted(Area::Envoy) {
             let slice = Duration::from_millis(u64::from(effort.seconds) * 300);
             let effort = proxy::Effort { rounds: effort.rounds, slice };
-            proxy::run(&mut summary, &server, effort).await?;
+            proxy::run(summary, &server, effort).await?;
         }
         if wanted(Area::Memory) {
             let effort = memory::Effort {
@@ -137,17 +146,14 @@ async fn run(cli: Cli) -> Result<()> {
                 parked: options.parked,
                 rounds: effort.rounds,
             };
-            memory::run(&mut summary, &server, effort).await?;
+            memory::run(summary, &server, effort).await?;
         }
         if options.peers || cli.areas.contains(&Area::Peers) {
             let slice = Duration::from_millis(u64::from(effort.seconds) * 500);
-            peers::run(&mut summary, &server, &options.peers_folder, effort.rounds, slice).await?;
+            peers::run(summary, &server, &options.peers_folder, effort.rounds, slice).await?;
         } else if wanted(Area::Peers) {
             summary.skip("peers/fastapi_idempotency", "not asked for: --peers");
         }
     }
-    summary.print();
-    summary.write(&options.summary)?;
-    println!("written to {}", options.summary.display());
     Ok(())
 }
