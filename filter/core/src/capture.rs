@@ -143,6 +143,20 @@ pub fn oversized_marker(status: u16, markers: &Markers, template: Option<&ErrorT
     StoredAnswer { status: problem.status(), headers, body: problem.body(template) }
 }
 
+/// A stored answer as it may be sent: whoever wrote it, framing, headers of one client and the
+/// filter's own markers are not taken from it, and a status without a body has none.
+pub fn replayable(mut answer: StoredAnswer, markers: &Markers) -> StoredAnswer {
+    let forged = [&markers.replayed, &markers.expires];
+    answer.headers.retain(|(name, _)| {
+        let name = name.to_ascii_lowercase();
+        !is_never_kept(&name) && !forged.iter().any(|marker| marker.as_bytes() == name)
+    });
+    if matches!(answer.status, 204 | 205 | 304) {
+        answer.body.clear();
+    }
+    answer
+}
+
 /// The whole header map of a replay. `present` is what the host has put on the local reply.
 pub fn replay_headers(
     answer: &StoredAnswer,
@@ -216,7 +230,9 @@ pub(crate) fn connection_names(headers: &[(Vec<u8>, Vec<u8>)]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn is_never_kept(name: &[u8]) -> bool {
+/// Whether a lower-case header name belongs to one hop, client, moment or exchange, to framing, or to
+/// a proxy: no answer is kept with it.
+pub fn is_never_kept(name: &[u8]) -> bool {
     NEVER_KEPT.iter().any(|never| never.as_bytes() == name)
         || NEVER_KEPT_PREFIXES.iter().any(|prefix| name.starts_with(prefix.as_bytes()))
 }
@@ -366,6 +382,25 @@ mod tests {
                 ("content-length", "2"),
             ])
         );
+    }
+
+    #[test]
+    fn a_stored_answer_that_somebody_else_wrote_breaks_no_framing_and_forges_no_marker() {
+        let written = StoredAnswer {
+            status: 204,
+            headers: pairs(&[
+                ("content-type", "text/plain"),
+                ("Content-Length", "9"),
+                ("set-cookie", "a=b"),
+                ("x-idempotent-replayed", "false"),
+                ("x-idempotent-original-status", "201"),
+                ("x-fencepost-result", "lost"),
+            ]),
+            body: b"HTTP/1.1 200 OK".to_vec(),
+        };
+        let sent = replayable(written, &Markers::default());
+        let kept = pairs(&[("content-type", "text/plain"), ("x-idempotent-original-status", "201")]);
+        assert_eq!((sent.headers, sent.body.len()), (kept, 0));
     }
 
     #[test]

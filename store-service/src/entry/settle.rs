@@ -6,8 +6,8 @@
 
 use super::{Lease, Micros, Row, State, Step, TOMBSTONE_MS};
 use bytes::Bytes;
-use fencepost_protocol::StoreKey;
 use fencepost_protocol::claims::{OnLost, ReleaseCause};
+use fencepost_protocol::{ClaimToken, StoreKey};
 use std::str::FromStr;
 
 /// Which state of an entry was seen.
@@ -85,6 +85,9 @@ pub struct Settle {
     pub version: Version,
     /// What the person decides.
     pub ruling: Ruling,
+    /// Token that an answer of the person stands under: no claim's, so that the answer of the
+    /// request itself, should it come late, is told that it was not stored.
+    pub token: ClaimToken,
     /// Also where the request may be running still.
     pub force: bool,
     /// Name of the person's token.
@@ -129,7 +132,11 @@ pub fn settle(row: Option<&Row>, order: &Settle, now: Micros) -> Step<SettleRepl
         }
         (State::Claimed(_) | State::Unknown { .. } | State::Completed { .. }, Ruling::Free(_))
         | (State::Claimed(_) | State::Unknown { .. } | State::Released { .. }, Ruling::Answer { .. }) => {
-            let row = Row { state: state(&order.ruling, now), updated_at: now, ..row.clone() };
+            let token = match order.ruling {
+                Ruling::Free(_) => row.token,
+                Ruling::Answer { .. } => order.token,
+            };
+            let row = Row { state: state(&order.ruling, now), token, updated_at: now, ..row.clone() };
             Step::put(row, SettleReply::Settled)
         }
     }

@@ -14,9 +14,10 @@ use axum::extract::{Path, Request, State as Shared};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use fencepost_filter_core::capture::is_never_kept;
 use fencepost_protocol::answer::{HEADERS_MAX, decode_headers, encode_headers};
 use fencepost_protocol::claims::{ReleaseCause, TTL_MS_MAX};
-use fencepost_protocol::{ScopeDigest, StoreKey};
+use fencepost_protocol::{ClaimToken, ScopeDigest, StoreKey};
 use http_body_util::{BodyExt, Limited};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -102,7 +103,11 @@ pub async fn release(Shared(api): Shared<Api>, Path(text): Path<String>, request
     let ReleaseOrder { version, reason, force } = order(&parts.headers, body).await?;
     let who = caller.name();
     let ruling = Ruling::Free(ReleaseCause::Other);
-    decide(&api, Settle { key, version: self::version(&version)?, ruling, force, who, reason }).await
+    decide(
+        &api,
+        Settle { key, version: self::version(&version)?, ruling, token: own_token()?, force, who, reason },
+    )
+    .await
 }
 
 /// `POST /v1/entries/{key}/settle`
@@ -114,11 +119,17 @@ pub async fn settle(Shared(api): Shared<Api>, Path(text): Path<String>, request:
     let SettleOrder { version, reason, force, with } = order(&parts.headers, body).await?;
     let who = caller.name();
     let ruling = ruling(with)?;
-    decide(&api, Settle { key, version: self::version(&version)?, ruling, force, who, reason }).await
+    decide(
+        &api,
+        Settle { key, version: self::version(&version)?, ruling, token: own_token()?, force, who, reason },
+    )
+    .await
 }
 
 async fn decide(api: &Api, order: Settle) -> Answered {
-    if order.reason.trim().is_empty() || order.reason.len() > REASON_LEN_MAX {
+    // PostgreSQL keeps no NUL in a text.
+    let has_nul = order.reason.contains('\0');
+    if order.reason.trim().is_empty() || order.reason.len() > REASON_LEN_MAX || has_nul {
         return Err(wrong("reason", "why, in 1 to 1000 bytes"));
     }
     let key = order.key.clone();
@@ -156,6 +167,14 @@ fn absent() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "no_entry", "there is no live entry under this key")
 }
 
+/// A token of nobody's claim.
+fn own_token() -> Result<ClaimToken, Problem> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "no random numbers"))?;
+    Ok(ClaimToken::from_bytes(bytes))
+}
+
 fn ruling(with: SettleWith) -> Result<Ruling, Problem> {
     let (status, headers, body, ttl_ms) = match with {
         SettleWith::NotRun => return Ok(Ruling::Free(ReleaseCause::NotRun)),
@@ -173,7 +192,15 @@ fn ruling(with: SettleWith) -> Result<Ruling, Problem> {
         if !good_name || name.starts_with(':') || HeaderValue::from_bytes(&value.0).is_err() {
             return Err(wrong("headers", "names and values that HTTP allows"));
         }
-        pairs.push((name.to_ascii_lowercase().into_bytes(), value.0));
+        let name = name.to_ascii_lowercase().into_bytes();
+        if is_never_kept(&name) || name.starts_with(b"x-idempotent-") {
+            let expected = "no header of one hop, one client, one moment, of framing, or of the filter's own";
+            return Err(wrong("headers", expected));
+        }
+        pairs.push((name, value.0));
+    }
+    if matches!(status, 204 | 205 | 304) && !body.0.is_empty() {
+        return Err(wrong("body", "none with status 204, 205 or 304"));
     }
     let ttl_ms = ttl_ms.unwrap_or(TTL_MS_USUAL);
     if !(1..=TTL_MS_MAX).contains(&ttl_ms) {

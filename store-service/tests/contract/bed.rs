@@ -227,6 +227,7 @@ pub fn order(claim: &Claim, ruling: Ruling) -> Settle {
         key: claim.key.clone(),
         version: Version { fence: 1, updated_at: START },
         ruling,
+        token: token(900),
         force: false,
         who: "ann".into(),
         reason: "looked at the bank's side".into(),

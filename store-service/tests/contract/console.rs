@@ -224,6 +224,11 @@ async fn orders_that_say_too_little_or_too_much_are_refused() {
         ("settle", answer(json!({"status": 201, "body": {"base64": "?"}}))),
         ("settle", answer(json!({"status": 201, "ttl_ms": 0}))),
         ("settle", answer(json!({"status": 201, "text": "x"}))),
+        ("settle", answer(json!({"status": 201, "headers": [["Content-Length", "14"]]}))),
+        ("settle", answer(json!({"status": 201, "headers": [["set-cookie", "a=b"]]}))),
+        ("settle", answer(json!({"status": 201, "headers": [["x-idempotent-replayed", "false"]]}))),
+        ("settle", answer(json!({"status": 204, "body": "HTTP/1.1 200 OK"}))),
+        ("release", with("reason", json!("a\u{0}b"))),
     ] {
         let reply = console.call("POST", &format!("{entry}/{path}"), "ann-secret", &order).await;
         assert_eq!(reply.status, 400, "{path} {order}: {}", reply.json());

@@ -269,7 +269,10 @@ async fn every_golden_request_of_the_protocol_is_read() {
         let claimed = served.post(paths::CLAIMS, frame("request.claim")).await;
         assert_eq!((claimed.status, claimed.json()["outcome"].as_str()), (200, Some("claimed")));
         let renewed = served.post(paths::RENEW, frame("request.renew")).await;
-        assert_eq!((renewed.status, renewed.json()["results"][0]["outcome"].as_str()), (200, Some("renewed")));
+        assert_eq!(
+            (renewed.status, renewed.json()["results"][0]["outcome"].as_str()),
+            (200, Some("renewed"))
+        );
         let ended = served.post(path, frame(name)).await;
         assert_eq!((ended.status, ended.json()["outcome"].as_str()), (200, Some(outcome)), "{name}");
     }

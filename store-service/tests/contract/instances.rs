@@ -247,15 +247,15 @@ async fn a_notice_that_never_comes_is_made_up_for_by_looking() {
 async fn the_sweeper_wakes_who_waits_for_what_it_called_lost() {
     let url = database().await;
     let (mut one, mut other) = two(&url).await;
-    let short = fencepost_store::entry::Claim { claim_ttl_ms: 1_000, ..claim(1, 1) };
-    claimed(one.service.claim(short, Duration::ZERO).await);
+    claimed(one.service.claim(claim(1, 1), Duration::ZERO).await);
     let (here, there) = (one.waits(1, 2), other.waits(1, 3));
     is_marked(&url, 1).await;
-    // The services are not calm yet, so only the sweep, which says that it is, may call it lost.
-    until("the lease is over", async || {
-        one.store.sweep(fencepost_store::entry::SweepKind::MarkLost, CALM, 10).await.unwrap() == 1
-    })
-    .await;
+    // The lease ends before its time, and for its whole length the services are not calm: only
+    // the sweep, which says that it is, may call it lost.
+    let early = "UPDATE fencepost.entries SET lease_until = clock_timestamp() - interval '1 second'";
+    assert_eq!(connect(&url).await.execute(early, &[]).await.unwrap(), 1);
+    let swept = one.store.sweep(fencepost_store::entry::SweepKind::MarkLost, CALM, 10).await.unwrap();
+    assert_eq!(swept, 1);
     assert_eq!((one.hears().await, other.hears().await), (key(1), key(1)));
     for caller in [here, there] {
         assert!(matches!(caller.await.unwrap().unwrap().0, ClaimOutcome::Unknown { .. }));

@@ -82,6 +82,7 @@ contract! {
     waiting::callers_that_hang_up_poison_nothing,
     console::operator_settles_an_unknown_outcome_by_the_clients_key,
     people::unknown_outcome_ends_by_its_lifetime,
+    people::answer_that_comes_after_a_persons_is_told_so,
     people::unknown_outcome_ends_by_a_person,
     people::unknown_outcome_ends_by_an_answer_that_still_arrives,
     people::order_applies_to_the_version_that_was_seen_and_to_no_other,

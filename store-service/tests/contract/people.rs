@@ -256,7 +256,22 @@ async fn the_audit_only_grows() {
         [],
     )
     .unwrap();
-    for change in ["UPDATE entry_audit SET who = 'nobody'", "DELETE FROM entry_audit"] {
+    let replace = "REPLACE INTO entry_audit SELECT id, at, 'nobody', action, key, version_fence, version_updated_at,
+                                                   state_before, state_after, forced, reason FROM entry_audit";
+    for change in ["UPDATE entry_audit SET who = 'nobody'", "DELETE FROM entry_audit", replace] {
         assert!(file.execute(change, []).unwrap_err().to_string().contains("only grows"));
     }
+}
+
+/// The answer of the request itself, after a person has given one, is told that it is not stored:
+/// its client is not to believe that a retry gets the same.
+pub async fn answer_that_comes_after_a_persons_is_told_so(kind: StoreKind) {
+    let bed = Bed::set(kind).await;
+    let fence = unknown_entry(&bed, &claim(1, 1)).await;
+    assert_eq!(bed.settle(order(&claim(1, 1), answer(b"by hand"))).await, SettleReply::Settled);
+    let late = bed.other.complete(complete(&claim(1, 1), fence, b"late")).await.unwrap();
+    assert_eq!(late, CompleteReply::Refused { reason: fencepost_protocol::claims::Refusal::Completed });
+    let told = bed.store.claim(std::sync::Arc::new(claim(1, 2)), CALM).await.unwrap();
+    let ClaimOutcome::Completed(told) = told else { panic!("{told:?}") };
+    assert_eq!(&told.body[..], b"by hand");
 }

@@ -146,7 +146,12 @@ fn routes(given: &[String], file: &PolicyFile) -> Result<Vec<Route>> {
     match file.policies.as_slice() {
         _ if !routes.is_empty() => {}
         [only] => routes.push(Route::guarded("/", only)),
-        several => routes.extend(several.iter().map(|name| Route::guarded(&format!("/{name}"), name))),
+        several => {
+            // The longest first, so that a name which another one begins with keeps its paths.
+            let mut several: Vec<&String> = several.iter().collect();
+            several.sort_by_key(|name| std::cmp::Reverse(name.len()));
+            routes.extend(several.into_iter().map(|name| Route::guarded(&format!("/{name}"), name)));
+        }
     }
     routes.push(Route::to("/"));
     Ok(routes)

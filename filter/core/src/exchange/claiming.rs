@@ -9,6 +9,7 @@ use super::payloads::Note;
 use super::settling::{Duty, Response};
 use super::store_reply::{CallReply, StoreFailure, decode};
 use super::*;
+use crate::capture;
 use crate::digest::PartsDigest;
 use crate::exchange::limits::{RETRY_AFTER_CONFLICT_MS, RETRY_AFTER_OUTAGE_MS, RETRY_AFTER_UNKNOWN_MS};
 use crate::fingerprint::{FingerprintError, RequestParts};
@@ -180,7 +181,12 @@ impl Exchange {
             }
             ClaimReply::Completed { status, headers_len, body_len, left_ms, .. } => {
                 match stored_answer(status, payload, headers_len, body_len) {
-                    Some(answer) => self.replay(answer, left_ms, waited, effects),
+                    Some(answer) => self.replay(
+                        capture::replayable(answer, &self.policy.response.markers),
+                        left_ms,
+                        waited,
+                        effects,
+                    ),
                     None => self.on_claim_failed(claim, StoreFailure::Nonsense, world, effects),
                 }
             }

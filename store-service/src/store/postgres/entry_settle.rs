@@ -79,6 +79,7 @@ async fn settle(session: &Session, clock: &Clock, op: &Settle) -> Result<Seen, R
                 &op.who,
                 &op.reason,
                 &now,
+                &op.token.as_bytes().as_slice(),
             ],
         )
         .await?;

@@ -79,7 +79,23 @@ pub static ALL: [Sql; COUNT] = [
     sql!(
         "entry_settle",
         hot = true,
-        [TEXT, INT8, TIMESTAMPTZ, TEXT, TEXT, INT2, BYTEA, BYTEA, INT8, BOOL, TEXT, TEXT, TEXT, TIMESTAMPTZ]
+        [
+            TEXT,
+            INT8,
+            TIMESTAMPTZ,
+            TEXT,
+            TEXT,
+            INT2,
+            BYTEA,
+            BYTEA,
+            INT8,
+            BOOL,
+            TEXT,
+            TEXT,
+            TEXT,
+            TIMESTAMPTZ,
+            BYTEA
+        ]
     ),
     sql!("entry_show", hot = true, [TEXT, BOOL, TIMESTAMPTZ]),
     sql!("entry_list", hot = false, [TEXT, TEXT_ARRAY, BYTEA, TEXT, INT8, TIMESTAMPTZ]),

@@ -11,7 +11,7 @@
 --
 -- $1 key $2 fence and $3 time of the version $4 new state $5 cause $6 status $7 headers $8 body
 -- $9 lifetime of the new state (ms) $10 force $11 action $12 who $13 reason;
--- $14 now (null: the database's clock)
+-- $14 now (null: the database's clock) $15 token that an answer stands under: no claim's
 WITH locked AS MATERIALIZED (
     SELECT l.*, coalesce($14::timestamptz, clock_timestamp()) AS now
     FROM (
@@ -32,7 +32,7 @@ due AS (
 ),
 written AS (
     UPDATE fencepost.entries AS e
-    SET state = $4::text, cause = $5::text, status = $6::int2, headers = $7::bytea, body = $8::bytea,
+    SET state = $4::text, token = CASE $4::text WHEN 'completed' THEN $15::bytea ELSE e.token END, cause = $5::text, status = $6::int2, headers = $7::bytea, body = $8::bytea,
         completed_at = CASE $4::text WHEN 'completed' THEN d.now END,
         until = d.now + $9::int8 * interval '1 millisecond',
         lease_until = NULL, run_until = NULL, on_lost = NULL, claim_ttl_ms = NULL, unknown_ttl_ms = NULL,

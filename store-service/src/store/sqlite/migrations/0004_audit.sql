@@ -21,4 +21,10 @@ CREATE TRIGGER entry_audit_no_delete BEFORE DELETE ON entry_audit
 BEGIN
     SELECT RAISE(ABORT, 'the audit only grows');
 END;
+-- REPLACE deletes without asking the trigger above.
+CREATE TRIGGER entry_audit_no_replace BEFORE INSERT ON entry_audit
+WHEN EXISTS (SELECT 1 FROM entry_audit WHERE id = NEW.id)
+BEGIN
+    SELECT RAISE(ABORT, 'the audit only grows');
+END;
 CREATE INDEX entries_unknown ON entries (key) WHERE state = 'unknown';
