@@ -83,7 +83,8 @@ fn check_plugin(plugin: Place<'_>, findings: &mut Findings) {
     }
     let policy = plugin.get("failure_policy");
     let open = plugin.get("fail_open");
-    if policy.is("FAIL_OPEN") || open.is_true() {
+    // By its name, or by its number in the protobuf enum.
+    if policy.is("FAIL_OPEN") || policy.number() == Some(3) || open.is_true() {
         let place = if policy.exists() { policy } else { open };
         let expected = "FAIL_RELOAD: a filter that failed must not let requests through unguarded";
         findings.error(place, Code::FailurePolicyOpen, place.shown(), expected);

@@ -30,6 +30,7 @@ use clap::{Args, ValueEnum};
 use guard::{Guard, is_ours};
 use place::{Findings, Place};
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use world::{Chain, File, Position, World};
@@ -92,15 +93,17 @@ impl Check {
                 return ExitCode::from(2);
             }
         };
-        match self.format {
-            Format::Text => print!("{report}"),
-            Format::Json => match serde_json::to_string_pretty(&report) {
-                Ok(json) => println!("{json}"),
-                Err(error) => {
-                    eprintln!("fencepost-store: {error}");
-                    return ExitCode::from(2);
-                }
-            },
+        let text = match self.format {
+            Format::Text => Ok(report.to_string()),
+            Format::Json => serde_json::to_string_pretty(&report).map(|json| json + "\n"),
+        };
+        // A reader that has gone, or a full disk, is not a clean file either.
+        let written = text
+            .map_err(std::io::Error::from)
+            .and_then(|text| std::io::stdout().lock().write_all(text.as_bytes()));
+        if let Err(error) = written {
+            eprintln!("fencepost-store: the report can't be written: {error}");
+            return ExitCode::from(2);
         }
         if report.is_clean(self.strict) { ExitCode::SUCCESS } else { ExitCode::from(1) }
     }

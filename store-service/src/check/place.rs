@@ -58,7 +58,9 @@ impl<'a> Place<'a> {
     }
 
     pub(super) fn is_true(&self) -> bool {
-        self.is("true")
+        self.text().is_some_and(|text| {
+            ["true", "True", "TRUE", "yes", "Yes", "YES", "y", "Y", "on", "On", "ON"].contains(&text)
+        })
     }
 
     pub(super) fn number(&self) -> Option<u64> {

@@ -125,8 +125,13 @@ fn camel_case(name: &str) -> String {
 
 fn plain(text: &str) -> Value {
     match text {
-        "true" | "True" | "TRUE" => Value::Bool(true),
-        "false" | "False" | "FALSE" => Value::Bool(false),
+        // As yaml-cpp, Envoy's reader, takes them: `mode: off` is a boolean there, not the word.
+        "true" | "True" | "TRUE" | "yes" | "Yes" | "YES" | "y" | "Y" | "on" | "On" | "ON" => {
+            Value::Bool(true)
+        }
+        "false" | "False" | "FALSE" | "no" | "No" | "NO" | "n" | "N" | "off" | "Off" | "OFF" => {
+            Value::Bool(false)
+        }
         _ => {
             let number =
                 text.parse::<i64>().map(Value::from).or_else(|_| text.parse::<u64>().map(Value::from));
@@ -294,8 +299,9 @@ mod tests {
 
     #[test]
     fn plain_words_are_typed_and_quoted_ones_are_text() {
-        let text = "[1, 1.5, true, null, x, \"1\", 'true', 5s, -3, inf]";
-        let expected = serde_json::json!([1, 1.5, true, null, "x", "1", "true", "5s", -3, "inf"]);
+        let text = "[1, 1.5, true, null, x, \"1\", 'true', 5s, -3, inf, off, 'off', yes]";
+        let expected =
+            serde_json::json!([1, 1.5, true, null, "x", "1", "true", "5s", -3, "inf", false, "off", true]);
         assert_eq!(one(text).to_json(), expected);
     }
 

@@ -228,7 +228,7 @@ fn plugins_of_meshes_and_gateways_cannot_set_the_host_option() {
     let open = format!("{plugin}  failStrategy: FAIL_OPEN\n");
     let promised = [(Error, HostOptionUnsettable, "kind"), (Error, FailurePolicyOpen, "failStrategy")];
     assert_findings("open", &open, &check_one(&open), &promised);
-    let jwt = "policies: {pay: {namespace: n, scope: [{jwt: {payload: p, claim: sub}}]}}";
+    let jwt = "policies: {pay: {namespace: pay, scope: [{jwt: {payload: p, claim: sub}}]}}";
     let early = plugin.replace("policies: {}", jwt).replace("AUTHZ", "AUTHN");
     let promised = [(Error, HostOptionUnsettable, "kind"), (Error, AuthenticationMissing, "phase")];
     assert_findings("early", &early, &check_one(&early), &promised);
