@@ -28,7 +28,7 @@ pub struct Parts {
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<String>,
 
-    /// The policy's namespace (its name, unless it has one).
+    /// The policy's namespace, as its configuration names it.
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
 

@@ -6,6 +6,7 @@ mod edges;
 mod endings;
 mod guarded;
 mod hostile;
+mod instances;
 mod loopback_chain;
 mod manifests;
 mod mesh;
