@@ -104,41 +104,42 @@ impl Root {
             }
             // The cluster is unknown or has no healthy host: the same as a broken connection,
             // but in a later callback, so that an exchange that calls again does not loop here.
-            Err(_) => match self.warn_of_cluster(cluster, call.owner) {
-                Owner::Exchange(id, which) => {
-                    let input = Input::StoreReply { call: which, reply: CallReply::Broken };
-                    if let Ok(mut plugin) = self.shared.try_borrow_mut() {
-                        plugin.post(Job::Step(id, input));
+            Err(_) => {
+                self.warn_of_cluster(cluster);
+                match call.owner {
+                    Owner::Exchange(id, which) => {
+                        let input = Input::StoreReply { call: which, reply: CallReply::Broken };
+                        if let Ok(mut plugin) = self.shared.try_borrow_mut() {
+                            plugin.post(Job::Step(id, input));
+                        }
                     }
+                    Owner::Renewal(ids) => self.on_renewal(ids, &CallReply::Broken),
+                    Owner::Upstream(_) => {}
                 }
-                Owner::Renewal(ids) => self.on_renewal(ids, &CallReply::Broken),
-                Owner::Upstream(_) => {}
-            },
+            }
         }
     }
 
     /// Says, not too often, that a cluster took no call.
-    fn warn_of_cluster(&self, cluster: &str, owner: Owner) -> Owner {
+    fn warn_of_cluster(&self, cluster: &str) {
         if let Ok(mut plugin) = self.shared.try_borrow_mut() {
             let text = format!("cluster {cluster:?} took no call: is it there, and healthy?");
             plugin.warn(&Warning::Repeated(text));
         }
-        owner
     }
 
     fn dispatch_upstream(&mut self, id: ExchangeId, call: &UpstreamCall) {
         let sent = abi::call(&call.cluster, &call.headers, &call.body, call.timeout_ms);
+        if sent.is_err() {
+            self.warn_of_cluster(&call.cluster);
+        }
         let Ok(mut plugin) = self.shared.try_borrow_mut() else { return };
         match sent {
             Ok(token) => {
                 plugin.calls.insert(token, Owner::Upstream(id));
             }
             // The cluster is unknown or has no healthy host: certainly not sent.
-            Err(_) => {
-                let text = format!("cluster {:?} took no call: is it there, and healthy?", call.cluster);
-                plugin.warn(&Warning::Repeated(text));
-                plugin.post(Job::Step(id, Input::UpstreamReply(UpstreamReply::NotSent)));
-            }
+            Err(_) => plugin.post(Job::Step(id, Input::UpstreamReply(UpstreamReply::NotSent))),
         }
     }
 

@@ -10,8 +10,7 @@ use super::*;
 use crate::capture::RESULT_HEADER;
 use crate::error_template::ErrorTemplate;
 use fencepost_protocol::claims::{
-    CompleteReply, CompleteRequest, Refusal, ReleaseCause, ReleaseReply, ReleaseRequest, UnknownReply,
-    UnknownRequest,
+    CompleteReply, CompleteRequest, ReleaseCause, ReleaseReply, ReleaseRequest, UnknownReply, UnknownRequest,
 };
 use fencepost_protocol::{PROTOCOL_VERSION, answer, frame, paths};
 
@@ -349,12 +348,8 @@ impl Exchange {
                 CompleteReply::Stored | CompleteReply::AlreadyStored | CompleteReply::Refused { .. } => None,
             }),
             Kind::Release => decode::<ReleaseReply>(reply, world.pin).map(|(reply, _)| match reply {
-                ReleaseReply::Released | ReleaseReply::AlreadyReleased => None,
-                // The token holds nothing, and the store remembers it as dead.
-                ReleaseReply::Refused {
-                    reason: Refusal::HeldByOther | Refusal::Completed | Refusal::Unknown,
-                } => None,
-                ReleaseReply::Refused { .. } => None,
+                // Refused, the token holds nothing either, and the store remembers it as dead.
+                ReleaseReply::Released | ReleaseReply::AlreadyReleased | ReleaseReply::Refused { .. } => None,
             }),
             Kind::Unknown => decode::<UnknownReply>(reply, world.pin).map(|(reply, _)| match reply {
                 UnknownReply::Marked | UnknownReply::AlreadyMarked | UnknownReply::Refused { .. } => None,
