@@ -11,6 +11,7 @@
 pub mod answer;
 pub mod claims;
 pub mod frame;
+pub mod grant_claims;
 pub mod grants;
 pub mod ids;
 

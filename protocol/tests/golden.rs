@@ -5,6 +5,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests are tests
 
 use fencepost_protocol::claims::*;
+use fencepost_protocol::grant_claims::{
+    AnswerHead, FinishOutcome, FinishRequest, GrantClaimReply, GrantClaimRequest, GrantRefusal,
+};
+use fencepost_protocol::grants::{Caller, GrantName, GrantToken, Operation, OperationId, OperationStatus};
 use fencepost_protocol::{
     ClaimToken, Fence, Fingerprint, Scheme, ScopeDigest, StoreId, StoreKey, answer, decode, encode,
 };
@@ -159,7 +163,63 @@ fn golden() -> Golden {
     all.reply("reply.unknown.marked", UnknownReply::Marked, &[]);
     let results = vec![RenewResult::Renewed, RenewResult::Refused { reason: Refusal::Absent }];
     all.reply("reply.renew", RenewReply { results }, &[]);
+    grants(&mut all);
     all
+}
+
+fn grants(all: &mut Golden) {
+    let operation_id = OperationId::parse("018f2b1c-7e52-7cc3-98c4-dc0c0c07398f").unwrap();
+    let block = headers();
+    let answer =
+        Some(AnswerHead { status: 201, headers_len: block.len() as u32, body_len: BODY.len() as u32 });
+    let claim = GrantClaimRequest {
+        v: 1,
+        token: Some(GrantToken::new("e30.e30.AA")),
+        grant: None,
+        operation_id: operation_id.clone(),
+        operation_mac: Some("66".repeat(32)),
+        caller: Caller { namespace: "https://login.example".into(), id: "agent-7".into() },
+        tenant: Some("acme".into()),
+        details: [("account", "A-1187"), ("amount", "250.00")].into(),
+    };
+    all.add("request.grant_claim", claim.clone(), &[]);
+    let name = GrantName { issuer: "https://rows.example".into(), grant_id: "g-1".into(), tenant: None };
+    let row =
+        GrantClaimRequest { token: None, grant: Some(name), operation_mac: None, tenant: None, ..claim };
+    all.add("request.grant_claim.row", row, &[]);
+    let finish = FinishRequest {
+        v: 1,
+        owner_version: 1,
+        expected_status: OperationStatus::Admitted,
+        outcome: FinishOutcome::Succeeded,
+        reference: Some("ch_123".into()),
+        answer,
+    };
+    all.add("request.finish", finish.clone(), &[&block, BODY]);
+    let unknown = FinishRequest { outcome: FinishOutcome::Unknown, reference: None, answer: None, ..finish };
+    all.add("request.finish.unknown", unknown, &[]);
+    all.reply(
+        "reply.grant_claim.admitted",
+        GrantClaimReply::Admitted { owner_version: 1, lease_left_ms: 60_000, submit_left_ms: 79_200_000 },
+        &[],
+    );
+    let operation = Operation {
+        operation_id,
+        status: OperationStatus::Succeeded,
+        owner_version: 1,
+        lease_left_ms: 0,
+        submit_left_ms: 79_000_000,
+        reference: Some("ch_123".into()),
+        details: [("account", "A-1187"), ("amount", "250.00")].into(),
+    };
+    let before = |answer| GrantClaimReply::Before { operation: Box::new(operation.clone()), answer };
+    all.reply("reply.grant_claim.before", before(answer), &[&block, BODY]);
+    all.reply("reply.grant_claim.before_without_answer", before(None), &[]);
+    all.reply(
+        "reply.grant_claim.refused",
+        GrantClaimReply::Refused { code: GrantRefusal::NotCovered, reason: Some("details".into()) },
+        &[],
+    );
 }
 
 #[test]

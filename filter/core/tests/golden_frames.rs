@@ -3,6 +3,7 @@
 
 use fencepost_filter_core::exchange::store_reply::{CallReply, decode};
 use fencepost_protocol::claims::{ClaimReply, CompleteReply, ReleaseReply, RenewReply, UnknownReply};
+use fencepost_protocol::grant_claims::GrantClaimReply;
 
 #[test]
 fn every_golden_reply_is_read_and_every_cut_of_it_is_refused() {
@@ -21,6 +22,7 @@ fn every_golden_reply_is_read_and_every_cut_of_it_is_refused() {
                 "release" => decode::<ReleaseReply>(&answer, &mut None).is_ok(),
                 "unknown" => decode::<UnknownReply>(&answer, &mut None).is_ok(),
                 "renew" => decode::<RenewReply>(&answer, &mut None).is_ok(),
+                "grant_claim" => decode::<GrantClaimReply>(&answer, &mut None).is_ok(),
                 other => panic!("{other}"),
             }
         };
@@ -31,5 +33,5 @@ fn every_golden_reply_is_read_and_every_cut_of_it_is_refused() {
         }
         read += 1;
     }
-    assert!(read >= 12, "{read}");
+    assert!(read >= 16, "{read}");
 }
