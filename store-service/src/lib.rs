@@ -14,6 +14,7 @@ pub mod grant;
 pub mod heartbeat;
 pub mod http;
 pub mod operator;
+pub mod recovery;
 pub mod service;
 pub mod store;
 pub mod sweep;

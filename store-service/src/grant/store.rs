@@ -7,6 +7,7 @@ use super::duration::Span;
 use super::issuers::{Form, Issuers};
 use super::token::GrantKey;
 use crate::entry::Micros;
+use crate::recovery::OperationEvent;
 use crate::store::StoreError;
 use async_trait::async_trait;
 use fencepost_protocol::grants::{Details, LeaseKind, OperationId, OperationRefusal, OperationStatus};
@@ -369,6 +370,12 @@ pub trait GrantStore: Send + Sync + 'static {
 
     /// An operation.
     async fn operation(&self, id: OperationId) -> Result<Option<OperationRow>, StoreError>;
+
+    /// What was done about an operation, by recovery and by people, oldest first.
+    async fn history(&self, id: OperationId) -> Result<Vec<OperationEvent>, StoreError> {
+        let _ = id;
+        Ok(Vec::new())
+    }
 
     /// Records that a grant was issued.
     async fn issue(&self, issue: Issue) -> Result<Issued, StoreError>;

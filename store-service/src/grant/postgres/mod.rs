@@ -17,6 +17,7 @@ use super::store::{
 use super::timing::ExecutionTimings;
 use super::token::GrantKey;
 use crate::entry::Micros;
+use crate::recovery::OperationEvent;
 use crate::store::{OpenError, StoreError};
 use async_trait::async_trait;
 use fencepost_protocol::StoreId;
@@ -161,6 +162,13 @@ impl GrantStore for PostgresGrants {
         let params: Params = vec![Box::new(id.as_str().to_owned())];
         let rows = self.rest.run(&statements::OPERATION_STATUS, params).await.map_err(Failure::unexpected)?;
         rows.first().map(operation_row).transpose()
+    }
+
+    async fn history(&self, id: OperationId) -> Result<Vec<OperationEvent>, StoreError> {
+        let params: Params = vec![Box::new(id.as_str().to_owned())];
+        let rows =
+            self.rest.run(&statements::OPERATION_HISTORY, params).await.map_err(Failure::unexpected)?;
+        rows.iter().map(event).collect()
     }
 
     async fn issue(&self, issue: Issue) -> Result<Issued, StoreError> {
@@ -417,6 +425,19 @@ fn operation_row(row: &Row) -> Result<OperationRow, StoreError> {
         status: read_status(get(row, "status")?).ok_or_else(|| bad("status"))?,
         reference: get(row, "reference")?,
         owned: owned(row)?,
+    })
+}
+
+fn event(row: &Row) -> Result<OperationEvent, StoreError> {
+    let bad = || StoreError::Broken("an event has a bad status".into());
+    Ok(OperationEvent {
+        at: micros(get(row, "at")?),
+        owner_version: get(row, "owner_version")?,
+        actor: get(row, "actor")?,
+        step: get(row, "step")?,
+        result: get(row, "result")?,
+        status: read_status(get(row, "status")?).ok_or_else(bad)?,
+        detail: get(row, "detail")?,
     })
 }
 

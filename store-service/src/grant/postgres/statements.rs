@@ -49,6 +49,8 @@ statements! {
     GRANT_PIN = "grant_pin" [TEXT, TEXT, TEXT, BOOL, INT8, INT8, INT8];
     /// One operation.
     OPERATION_STATUS = "operation_status" [TEXT];
+    /// What was done about it.
+    OPERATION_HISTORY = "operation_history" [TEXT];
     /// May its owner send?
     OPERATION_MAY_SUBMIT = "operation_may_submit" [TEXT, INT4, TEXT];
     /// How it went.

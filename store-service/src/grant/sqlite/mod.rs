@@ -19,6 +19,7 @@ use super::store::{
 use super::timing::ExecutionTimings;
 use super::token::GrantKey;
 use crate::entry::Micros;
+use crate::recovery::OperationEvent;
 use crate::store::StoreError;
 use crate::store::sqlite::Beside;
 use async_trait::async_trait;
@@ -67,6 +68,10 @@ impl GrantStore for SqliteGrants {
         let read =
             move |tx: &Transaction<'_>, now| Ok(tables::operation(tx, &id)?.map(|stored| stored.row(now)));
         self.beside.run(read).await
+    }
+
+    async fn history(&self, id: OperationId) -> std::result::Result<Vec<OperationEvent>, StoreError> {
+        self.beside.run(move |tx, _| tables::history(tx, &id)).await
     }
 
     async fn issue(&self, issue: Issue) -> std::result::Result<Issued, StoreError> {

@@ -17,6 +17,8 @@ statements! {
     CONSUMPTION_CLEANUP = "consumption_cleanup";
     /// One operation.
     OPERATION_READ = "operation_read";
+    /// What was done about it.
+    OPERATION_HISTORY = "operation_history";
     /// Is there one already?
     OPERATION_CLASH = "operation_clash";
     /// Records one.

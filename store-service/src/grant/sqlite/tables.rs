@@ -8,6 +8,7 @@ use crate::grant::store::{
     Admission, FIRST_OWNER, Issue, IssuedRow, OperationRow, Owned, Pin, read_status, status_word,
 };
 use crate::grant::token::GrantKey;
+use crate::recovery::OperationEvent;
 use fencepost_protocol::grants::OperationId;
 use rusqlite::types::Type;
 use rusqlite::{Error, OptionalExtension, Result, Row, Transaction, params};
@@ -100,6 +101,24 @@ fn stored(row: &Row<'_>) -> Result<Stored> {
         lease_until: Micros(row.get("lease_until")?),
         submit_by: Micros(row.get("submit_by")?),
     })
+}
+
+/// What was done about an operation.
+pub fn history(tx: &Transaction<'_>, id: &OperationId) -> Result<Vec<OperationEvent>> {
+    let mut statement = tx.prepare_cached(statements::OPERATION_HISTORY)?;
+    let lines = statement.query_map([id.as_str()], |row| {
+        let status: String = row.get("status")?;
+        Ok(OperationEvent {
+            at: Micros(row.get("at")?),
+            owner_version: row.get("owner_version")?,
+            actor: row.get("actor")?,
+            step: row.get("step")?,
+            result: row.get("result")?,
+            status: read_status(&status).ok_or_else(|| bad("status"))?,
+            detail: row.get("detail")?,
+        })
+    })?;
+    lines.collect()
 }
 
 /// Is there an operation with this id, or of this grant?

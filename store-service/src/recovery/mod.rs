@@ -1,0 +1,5 @@
+//! Recovery: operations and held keys find their end.
+
+mod event;
+
+pub use event::OperationEvent;
