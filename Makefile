@@ -60,6 +60,10 @@ test: tools wasm-trap wasm ## Run all tests, with real Envoy and real PostgreSQL
 	@echo "Running all tests. The filter's adapter is tested inside Envoy, so it has none of its own here."
 	$(CARGO) test --workspace --exclude fencepost-filter
 
+.PHONY: model
+model: tools ## Check the model of the protocol (model/claim.pml) with Spin; also part of `make test`
+	$(CARGO) test -p fencepost-e2e --test model
+
 # AREAS="claims envoy" measures some of it, ARGS="--help" says what else can be chosen.
 .PHONY: bench
 bench: tools wasm ## Measure everything: a table, and target/bench/summary.json

@@ -7,6 +7,7 @@
 //! - every wait is bounded, and a failure says what the part last wrote.
 
 pub mod client;
+pub mod debian;
 pub mod envoy;
 pub mod pgbouncer;
 pub mod policy_file;

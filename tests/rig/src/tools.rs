@@ -85,6 +85,7 @@ pub fn install() -> Result<()> {
     if pgbouncer().is_err() {
         add_pgbouncer();
     }
+    crate::debian::unpack_missing();
     eprintln!("tools: Envoy, PostgreSQL and the target {WASM_TARGET} are there");
     Ok(())
 }
