@@ -10,6 +10,7 @@ mod instances;
 mod loopback_chain;
 mod manifests;
 mod mesh;
+mod off_by_default;
 mod policies;
 mod rig;
 mod rig_service;
