@@ -4,34 +4,33 @@
 //! consumption, or the lock of the grant's row, is the decision. `sql/` has one file for each
 //! statement, and its head says what it locks and why it is right.
 
+mod bound;
+mod params;
 mod pool;
+mod row;
 pub mod statements;
 
 use super::duration::Span;
 use super::issuers::{Form, Issuers};
 use super::store::{
-    Admission, Admitted, Because, Bounded, FIRST_OWNER, GrantStore, Issue, Issued, IssuedRow, KeyReport,
-    OperationRow, Owned, OwnerCall, OwnerOutcome, Pin, PinError, Revocation, Revoked, owner_refusal,
-    read_status, report, status_word,
+    Admission, Admitted, Because, Bounded, GrantStore, Issue, Issued, IssuedRow, KeyReport, OperationRow,
+    OwnerCall, OwnerOutcome, Pin, PinError, Revocation, Revoked, owner_refusal, report,
 };
 use super::timing::ExecutionTimings;
 use super::token::GrantKey;
-use crate::entry::Micros;
 use crate::recovery::OperationEvent;
 use crate::store::{OpenError, StoreError};
 use async_trait::async_trait;
 use fencepost_protocol::StoreId;
 use fencepost_protocol::grants::{OperationId, OperationRefusal};
-use pool::{BOUND_VERSION, Failure, Params, Pool};
+use params::{admit_params, admit_row_params, key_params, own_params};
+use pool::{Failure, Params, Pool};
+use row::{event, get, micros, one, operation_row, owned, owned_or_none, system_time};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio_postgres::Row;
+use std::time::SystemTime;
 
 /// Names of the constraints whose violation is a refusal; that of any other is a defect.
 const REFUSING: [&str; 2] = ["operations_pkey", "operations_grant_key"];
-
-/// How much later than its bound a cut statement may be noticed.
-const BOUND_SLACK: Duration = Duration::from_secs(5);
 
 /// How often a statement that saw neither its write nor the other's is run again.
 const AGAIN_MAX: usize = 5;
@@ -246,40 +245,7 @@ impl GrantStore for PostgresGrants {
     }
 
     async fn check_bound(&self) -> Result<Bounded, StoreError> {
-        let unreachable = |error: OpenError| StoreError::Unavailable(error.to_string());
-        let told = |error: &tokio_postgres::Error| {
-            StoreError::Unavailable(crate::store::postgres::session::told(error))
-        };
-        let mut connection = self.admissions.connect().await.map_err(unreachable)?;
-        let settings = connection.settings().await.map_err(|error| told(&error))?;
-        let bound = self.timings.admission_bound;
-        if settings.version_num < BOUND_VERSION {
-            return Ok(Bounded::No(format!(
-                "found PostgreSQL {}, which has no transaction_timeout; expected 17 or later",
-                settings.version_num / 10_000
-            )));
-        }
-        if !settings.within(bound) {
-            let found = settings.timeout_ms.map_or_else(|| "none".into(), |ms| format!("{ms}ms"));
-            return Ok(Bounded::No(format!(
-                "found transaction_timeout = {found} on the connections that admit; expected 1ms to {bound} \
-                 (timings.admission_bound): set it on the role of --admission-store"
-            )));
-        }
-        if self.admissions.unbounded() {
-            return Ok(Bounded::No(
-                "a connection that admits was seen without transaction_timeout since the start; set it, then restart"
-                    .into(),
-            ));
-        }
-        if settings.replicated && self.timings.replication_wait == Span::default() {
-            return Ok(Bounded::No(
-                "commits wait for synchronous standbys and timings.replication_wait is not stated; expected the \
-                 longest such wait, which no timeout of the server cuts"
-                    .into(),
-            ));
-        }
-        self.provoke(connection).await
+        self.see_bound().await
     }
 
     async fn cleanup(&self, limit: u32) -> Result<u64, StoreError> {
@@ -293,160 +259,4 @@ impl GrantStore for PostgresGrants {
         let changed: i64 = get(one(&rows)?, "changed")?;
         Ok(u64::try_from(changed).unwrap_or(0))
     }
-}
-
-impl PostgresGrants {
-    /// Holds a statement past the bound, and sees whether the server cuts it in time.
-    async fn provoke(&self, mut connection: pool::Connection) -> Result<Bounded, StoreError> {
-        let bound = self.timings.admission_bound.duration();
-        let start = Instant::now();
-        let seconds: Params = vec![Box::new((bound + BOUND_SLACK * 2).as_secs_f64())];
-        let held = connection.query(&statements::BOUND_PROVOKE, &seconds, true);
-        let found = match tokio::time::timeout(bound + BOUND_SLACK, held).await {
-            Ok(Err(error)) if error.code().is_some_and(|code| code.code() == "25P04") => {
-                tracing::info!(elapsed = ?start.elapsed(), "the server ends admissions within the bound");
-                return Ok(Bounded::Verified);
-            }
-            Ok(Err(error)) => {
-                let reason = crate::store::postgres::session::told(&error);
-                return Err(StoreError::Unavailable(reason));
-            }
-            Ok(Ok(_)) | Err(_) => format!("a statement lived for {:?}", start.elapsed()),
-        };
-        Ok(Bounded::No(format!(
-            "{found} although transaction_timeout is at most {}; expected the server to end it",
-            self.timings.admission_bound
-        )))
-    }
-}
-
-fn key_params(key: &GrantKey) -> Params {
-    vec![Box::new(key.issuer.clone()), Box::new(key.key_tenant.clone()), Box::new(key.grant_id.clone())]
-}
-
-fn admit_params(admission: &Admission) -> Params {
-    let mut params = key_params(&admission.key);
-    params.extend::<Params>(vec![
-        Box::new(admission.operation.as_str().to_owned()),
-        Box::new(system_time(admission.expires_at)),
-        Box::new(admission.leeway.as_i64()),
-    ]);
-    params.extend(operation_params(admission));
-    params
-}
-
-fn admit_row_params(admission: &Admission) -> Params {
-    let mut params = key_params(&admission.key);
-    params.push(Box::new(admission.operation.as_str().to_owned()));
-    params.extend(operation_params(admission));
-    params
-}
-
-fn operation_params(admission: &Admission) -> Params {
-    vec![
-        Box::new(admission.caller_namespace.clone()),
-        Box::new(admission.caller_id.clone()),
-        Box::new(admission.tenant.clone()),
-        Box::new(admission.details_digest.to_vec()),
-        Box::new(admission.details.clone()),
-        Box::new(admission.lease.as_i64()),
-        Box::new(admission.submission.as_i64()),
-        Box::new(FIRST_OWNER),
-    ]
-}
-
-fn own_params(id: &OperationId, version: i32, call: &OwnerCall) -> (&'static statements::Sql, Params) {
-    let mut params: Params = vec![Box::new(id.as_str().to_owned()), Box::new(version)];
-    let sql = match call {
-        OwnerCall::MaySubmit { expected } => {
-            params.push(Box::new(status_word(*expected)));
-            &statements::OPERATION_MAY_SUBMIT
-        }
-        OwnerCall::Record { expected, outcome, reference } => {
-            params.push(Box::new(status_word(*expected)));
-            params.push(Box::new(status_word(*outcome)));
-            params.push(Box::new(reference.clone()));
-            &statements::OPERATION_RECORD
-        }
-        OwnerCall::Renew { lease } => {
-            params.push(Box::new(lease.as_i64()));
-            &statements::OPERATION_RENEW
-        }
-        OwnerCall::TakeOver { lease } => {
-            params.push(Box::new(lease.as_i64()));
-            &statements::OPERATION_TAKE_OVER
-        }
-    };
-    (sql, params)
-}
-
-fn one(rows: &[Row]) -> Result<&Row, StoreError> {
-    rows.first().ok_or_else(|| StoreError::Broken("a statement that gives one row gave none".into()))
-}
-
-fn get<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, name: &str) -> Result<T, StoreError> {
-    row.try_get(name).map_err(|error| StoreError::Broken(format!("column {name}: {error}")))
-}
-
-fn left(row: &Row, name: &str) -> Result<u64, StoreError> {
-    Ok(u64::try_from(get::<i64>(row, name)?).unwrap_or(0))
-}
-
-fn owned(row: &Row) -> Result<Owned, StoreError> {
-    Ok(Owned {
-        owner_version: get(row, "owner_version")?,
-        lease_left_ms: left(row, "lease_left_ms")?,
-        submit_left_ms: left(row, "submit_left_ms")?,
-    })
-}
-
-fn owned_or_none(row: &Row) -> Result<Option<Owned>, StoreError> {
-    match get::<Option<i32>>(row, "owner_version")? {
-        Some(_) => owned(row).map(Some),
-        None => Ok(None),
-    }
-}
-
-fn operation_row(row: &Row) -> Result<OperationRow, StoreError> {
-    let bad = |what: &str| StoreError::Broken(format!("an operation has a bad {what}"));
-    let digest: &[u8] = get(row, "details_digest")?;
-    Ok(OperationRow {
-        operation: OperationId::parse(get(row, "operation_id")?).map_err(|_| bad("operation id"))?,
-        key: GrantKey {
-            issuer: get(row, "issuer")?,
-            key_tenant: get(row, "key_tenant")?,
-            grant_id: get(row, "grant_id")?,
-        },
-        caller_namespace: get(row, "caller_namespace")?,
-        caller_id: get(row, "caller_id")?,
-        tenant: get(row, "tenant")?,
-        details_digest: digest.try_into().map_err(|_| bad("digest"))?,
-        details: get(row, "details")?,
-        status: read_status(get(row, "status")?).ok_or_else(|| bad("status"))?,
-        reference: get(row, "reference")?,
-        owned: owned(row)?,
-    })
-}
-
-fn event(row: &Row) -> Result<OperationEvent, StoreError> {
-    let bad = || StoreError::Broken("an event has a bad status".into());
-    Ok(OperationEvent {
-        at: micros(get(row, "at")?),
-        owner_version: get(row, "owner_version")?,
-        actor: get(row, "actor")?,
-        step: get(row, "step")?,
-        result: get(row, "result")?,
-        status: read_status(get(row, "status")?).ok_or_else(bad)?,
-        detail: get(row, "detail")?,
-    })
-}
-
-fn system_time(at: Micros) -> SystemTime {
-    let us = u64::try_from(at.0).unwrap_or(0);
-    UNIX_EPOCH + Duration::from_micros(us)
-}
-
-fn micros(at: SystemTime) -> Micros {
-    let us = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
-    Micros(i64::try_from(us).unwrap_or(i64::MAX))
 }

@@ -1,47 +1,14 @@
-//! Who may issue grants, and how their grants are read: the file of `--issuers` (YAML or JSON).
-//!
-//! Everything that decides about a token comes from here: keys, algorithms, audience, the names of
-//! its claims. A value that can't be right ends the start with its path in the message.
+//! The text of the file, and every check of it.
 
-use super::duration::Span;
-use super::key_source::{KeySource, KeySourceError};
-use super::keys::{Algorithm, KeySet};
-use super::timing::ExecutionTimings;
+use super::{BoundKind, Claims, Form, Issuer, Issuers};
+use crate::grant::duration::Span;
+use crate::grant::key_source::{KeySource, KeySourceError};
+use crate::grant::keys::{Algorithm, KeySet};
+use crate::grant::timing::ExecutionTimings;
 use fencepost_protocol::grants::TEXT_MAX;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// Where an issuer's grants live.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Form {
-    /// Signed tokens; only their use is recorded here.
-    #[default]
-    Token,
-    /// Rows that were written when the grants were issued.
-    Row,
-}
-
-impl Form {
-    /// The column's word.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Token => "token",
-            Self::Row => "row",
-        }
-    }
-}
-
-/// How a bound claim is compared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BoundKind {
-    /// Byte for byte.
-    Text,
-    /// As an exact number: 250, 250.00 and "250.0" are equal.
-    Decimal,
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -93,121 +60,7 @@ struct Keys {
     max_age: Span,
 }
 
-/// Names of the claims.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Claims {
-    /// The grant's id.
-    pub id: String,
-    /// Who may use it.
-    pub subject: String,
-    /// The tenant; none where grants name none.
-    pub tenant: Option<String>,
-    /// The version of the leeway.
-    pub leeway_version: String,
-}
-
-impl Default for Claims {
-    fn default() -> Self {
-        Self { id: "jti".into(), subject: "sub".into(), tenant: None, leeway_version: "lwv".into() }
-    }
-}
-
-const fn revocations() -> u32 {
-    60
-}
-
-const fn refresh_min() -> Span {
-    Span::seconds(30)
-}
-
-const fn max_age() -> Span {
-    Span::seconds(600)
-}
-
-/// One issuer.
-pub struct Issuer {
-    /// Its name in tokens.
-    pub name: String,
-    /// Where its grants live.
-    pub form: Form,
-    /// One of these must be in the token's audience.
-    pub audience: Vec<String>,
-    /// Its algorithms.
-    pub algorithms: Vec<Algorithm>,
-    /// Its keys; none for grants that are rows.
-    pub keys: Option<KeySource>,
-    /// Leeway of grants that name no version.
-    leeway: Span,
-    /// Leeway of the versions that grants may name.
-    leeways: BTreeMap<String, Span>,
-    /// Longest time from issue to expiry.
-    pub max_lifetime: Span,
-    /// How far ahead of our clock a grant may be issued.
-    pub iat_skew: Span,
-    /// Names of claims.
-    pub claims: Claims,
-    /// Are ids unique in a tenant only?
-    pub key_by_tenant: bool,
-    /// Which set of ids the subject is of.
-    pub caller_namespace: String,
-    /// Claims that every operation's details must repeat.
-    pub bound: BTreeMap<String, BoundKind>,
-    /// Key of the MAC that binds operation ids to grants, where one is needed.
-    pub operation_mac_key: Option<Vec<u8>>,
-}
-
-impl Issuer {
-    /// The leeway of a grant; `None` for a version that is not configured.
-    pub fn leeway(&self, version: Option<&str>) -> Option<Span> {
-        match version {
-            None => Some(self.leeway),
-            Some(version) => self.leeways.get(version).copied(),
-        }
-    }
-
-    /// Every version with its leeway; the one that grants do not name is empty.
-    pub fn leeways(&self) -> impl Iterator<Item = (&str, Span)> {
-        let named = self.leeways.iter().map(|(version, leeway)| (version.as_str(), *leeway));
-        std::iter::once(("", self.leeway)).chain(named)
-    }
-
-    /// How long a revocation is kept when nobody knows the grant's expiry.
-    pub fn retention_without_expiry(&self) -> Span {
-        let longest = self.leeways().map(|(_, leeway)| leeway).max().unwrap_or_default();
-        self.max_lifetime.plus(self.iat_skew).plus(longest)
-    }
-}
-
-/// All of the file.
-pub struct Issuers {
-    /// Durations.
-    pub timings: ExecutionTimings,
-    /// Most revocations in a minute, for each token of a caller.
-    pub revocations_per_minute: u32,
-    issuers: BTreeMap<String, Issuer>,
-}
-
-/// Why the file can't be used.
-#[derive(Debug, thiserror::Error)]
-#[error("--issuers {}: {reason}", .path.display())]
-pub struct IssuersError {
-    /// The file.
-    pub path: PathBuf,
-    /// What was found, and what would be right.
-    pub reason: String,
-}
-
 impl Issuers {
-    /// Reads the file and what it names. Keys behind a URL are read at their first use.
-    pub fn read(path: &Path) -> Result<Self, IssuersError> {
-        let failed = |reason: String| IssuersError { path: path.to_owned(), reason };
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| failed(format!("{error}; expected a readable file")))?;
-        let base = path.parent().unwrap_or(Path::new("."));
-        Self::parse(&text, base).map_err(failed)
-    }
-
     /// Reads the text; `base` is where relative paths start.
     pub fn parse(text: &str, base: &Path) -> Result<Self, String> {
         let file: File = serde_saphyr::from_str(text).map_err(|error| {
@@ -231,16 +84,6 @@ impl Issuers {
             }
         }
         Ok(Self { timings: file.timings, revocations_per_minute: file.revocations_per_minute, issuers })
-    }
-
-    /// The issuer of this name.
-    pub fn get(&self, name: &str) -> Option<&Issuer> {
-        self.issuers.get(name)
-    }
-
-    /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = &Issuer> {
-        self.issuers.values()
     }
 }
 
@@ -334,6 +177,18 @@ fn mac_key(path: &Path) -> Result<Vec<u8>, String> {
             path.display()
         )),
     }
+}
+
+const fn revocations() -> u32 {
+    60
+}
+
+const fn refresh_min() -> Span {
+    Span::seconds(30)
+}
+
+const fn max_age() -> Span {
+    Span::seconds(600)
 }
 
 #[cfg(test)]

@@ -1,0 +1,90 @@
+//! Calls on operations.
+
+use super::{Grants, Refusal};
+use crate::grant::store::{OperationRow, OwnerCall, OwnerOutcome, lease_of};
+use fencepost_protocol::grants::{
+    Caller, MaySubmitRequest, OperationId, OperationStatus, RecordRequest, RenewOperationRequest, TEXT_MAX,
+    TakeOverRequest,
+};
+
+impl Grants {
+    /// May an operation's owner send now?
+    pub async fn may_submit(
+        &self,
+        id: OperationId,
+        request: MaySubmitRequest,
+    ) -> Result<OwnerOutcome, Refusal> {
+        let call = OwnerCall::MaySubmit { expected: request.expected_status };
+        self.own("may_submit", id, request.owner_version, call).await
+    }
+
+    /// How an operation went.
+    pub async fn record(&self, id: OperationId, request: RecordRequest) -> Result<OwnerOutcome, Refusal> {
+        if request.outcome == OperationStatus::Admitted {
+            return Err(Refusal::Malformed(
+                "outcome: expected succeeded, failed, unknown or needs_reconciliation",
+            ));
+        }
+        let long = |text: &str| text.len() > TEXT_MAX || text.contains('\0');
+        if request.reference.as_deref().is_some_and(long) {
+            return Err(Refusal::Malformed("reference: expected at most 255 bytes"));
+        }
+        let call = OwnerCall::Record {
+            expected: request.expected_status,
+            outcome: request.outcome,
+            reference: request.reference,
+        };
+        self.own("record", id, request.owner_version, call).await
+    }
+
+    /// A longer lease.
+    pub async fn renew(
+        &self,
+        id: OperationId,
+        request: RenewOperationRequest,
+    ) -> Result<OwnerOutcome, Refusal> {
+        let call = OwnerCall::Renew { lease: lease_of(request.lease, &self.issuers.timings) };
+        self.own("renew", id, request.owner_version, call).await
+    }
+
+    /// Ownership of a stalled operation.
+    pub async fn take_over(
+        &self,
+        id: OperationId,
+        request: TakeOverRequest,
+    ) -> Result<OwnerOutcome, Refusal> {
+        let call = OwnerCall::TakeOver { lease: self.issuers.timings.recovery_lease };
+        self.own("take_over", id, request.owner_version, call).await
+    }
+
+    async fn own(
+        &self,
+        name: &'static str,
+        id: OperationId,
+        version: i32,
+        call: OwnerCall,
+    ) -> Result<OwnerOutcome, Refusal> {
+        let outcome = self.store.own(id, version, call).await?;
+        let applied = match &outcome {
+            OwnerOutcome::Done(_) => "done",
+            OwnerOutcome::Before => "before",
+            OwnerOutcome::Refused(_) => "refused",
+        };
+        metrics::counter!("fencepost_operation_calls_total", "call" => name, "outcome" => applied)
+            .increment(1);
+        Ok(outcome)
+    }
+
+    /// An operation, for its own caller only. Works after the grant has expired.
+    pub async fn operation(
+        &self,
+        id: OperationId,
+        caller: &Caller,
+        tenant: &str,
+    ) -> Result<Option<OperationRow>, Refusal> {
+        let row = self.store.operation(id).await?;
+        Ok(row.filter(|row| {
+            row.caller_namespace == caller.namespace && row.caller_id == caller.id && row.tenant == tenant
+        }))
+    }
+}
