@@ -39,6 +39,10 @@ enum Command {
     Migrate(Migrate),
     /// Look at entries of a running service, and end what it can't.
     Entries(Box<operator::Entries>),
+    /// Look at operations, and end what the service can't.
+    Operations(Box<operator::Operations>),
+    /// Look at grants, and withdraw them.
+    Grants(Box<operator::Grants>),
     /// Say under which key the entry of a client's key is stored.
     Key(operator::KeyCommand),
     /// Look for mistakes in Envoy's configuration, offline.
@@ -218,6 +222,8 @@ impl Cli {
             }
             Command::Serve(serve) => serve.run().await,
             Command::Entries(entries) => Ok(entries.run().await),
+            Command::Operations(operations) => Ok(operations.run().await),
+            Command::Grants(grants) => Ok(grants.run().await),
             Command::Key(key) => Ok(key.run()),
             Command::Migrate(migrate) => {
                 let options =

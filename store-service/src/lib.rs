@@ -3,12 +3,13 @@
 //!
 //! Rooms: [`entry`] has the state table as pure functions, [`store`] keeps rows and decides on
 //! them, [`service`] adds waiting and tasks that outlive their callers, [`http`] is the interface,
-//! [`operator`] what people use of it, [`sweep`] and [`heartbeat`] are the loops beside it, [`cli`] reads the settings,
+//! [`desk`] is what people decide about what is kept, [`operator`] what they use for it, [`sweep`] and [`heartbeat`] are the loops beside it, [`cli`] reads the settings,
 //! [`check`] reads Envoy's.
 
 pub mod calm;
 pub mod check;
 pub mod cli;
+pub mod desk;
 pub mod entry;
 pub mod grant;
 pub mod heartbeat;

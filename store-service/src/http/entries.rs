@@ -39,7 +39,8 @@ const LIST_USUAL: u32 = 100;
 /// Lifetime of an answer without a wish: a day.
 const TTL_MS_USUAL: u64 = 24 * 3_600 * 1_000;
 
-type Answered = Result<Response, Problem>;
+/// A reply, or why there is none.
+pub type Answered = Result<Response, Problem>;
 
 /// `GET /v1/entries`
 pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
@@ -127,11 +128,7 @@ pub async fn settle(Shared(api): Shared<Api>, Path(text): Path<String>, request:
 }
 
 async fn decide(api: &Api, order: Settle) -> Answered {
-    // PostgreSQL keeps no NUL in a text.
-    let has_nul = order.reason.contains('\0');
-    if order.reason.trim().is_empty() || order.reason.len() > REASON_LEN_MAX || has_nul {
-        return Err(wrong("reason", "why, in 1 to 1000 bytes"));
-    }
+    let order = Settle { reason: reasoned(order.reason)?, ..order };
     let key = order.key.clone();
     let action = order.ruling.action();
     tracing::info!(%key, action, who = %order.who, "order of an operator");
@@ -218,12 +215,22 @@ fn version(text: &str) -> Result<Version, Problem> {
         .map_err(|error: crate::entry::VersionError| Problem::bad_request("version", error.to_string()))
 }
 
-fn wrong(what: &str, expected: &str) -> Problem {
+/// What is wrong with a part of a call.
+pub fn wrong(what: &str, expected: &str) -> Problem {
     Problem::bad_request("order", format!("{what}: expected {expected}"))
 }
 
+/// A reason that can be written down.
+pub fn reasoned(reason: String) -> Result<String, Problem> {
+    // PostgreSQL keeps no NUL in a text.
+    if reason.trim().is_empty() || reason.len() > REASON_LEN_MAX || reason.contains('\0') {
+        return Err(wrong("reason", "why, in 1 to 1000 bytes"));
+    }
+    Ok(reason)
+}
+
 /// Names and values of the query: only what these calls use, whose values are plain or `%XX`.
-fn query(request: &Request) -> Result<Vec<(String, String)>, Problem> {
+pub fn query(request: &Request) -> Result<Vec<(String, String)>, Problem> {
     let pairs = request.uri().query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     pairs
         .map(|pair| {
@@ -247,7 +254,8 @@ fn unescaped(text: &str) -> Option<String> {
     String::from_utf8(plain).ok()
 }
 
-async fn order<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Problem> {
+/// Reads an order.
+pub async fn order<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Problem> {
     // No web page can send this type to another origin unasked, so none can give orders to a service
     // on the loopback of whoever looks at it.
     let media_type =
@@ -271,7 +279,8 @@ async fn order<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T
     serde_json::from_slice(&body).map_err(|error| Problem::bad_request("order", error.to_string()))
 }
 
-fn json(reply: &impl Serialize) -> Answered {
+/// A reply of JSON.
+pub fn json(reply: &impl Serialize) -> Answered {
     let text = serde_json::to_vec(reply).map_err(|error| {
         tracing::error!(%error, "a reply can't be written");
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "reply", "the reply can't be written")

@@ -6,10 +6,13 @@
 
 mod auth;
 mod claims;
+mod desk;
 mod entries;
+mod grant_list;
 mod grants;
 mod health;
 mod openapi;
+mod operations;
 mod problem;
 mod server;
 
@@ -77,6 +80,10 @@ impl Api {
             .route("/v1/entries/{key}", get(entries::show))
             .route("/v1/entries/{key}/release", post(entries::release))
             .route("/v1/entries/{key}/settle", post(entries::settle))
+            .route("/v1/operator/operations", get(operations::list))
+            .route("/v1/operator/operations/{id}", get(operations::show))
+            .route("/v1/operator/operations/{id}/settle", post(operations::settle))
+            .route("/v1/operator/grants", get(grant_list::list))
             .route("/healthz", get(health::healthz))
             .route("/openapi.json", get(openapi::openapi))
             .route("/readyz", get(health::readyz))

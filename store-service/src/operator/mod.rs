@@ -1,25 +1,33 @@
-//! What operators use: `fencepost-store entries` and `fencepost-store key`.
+//! What operators use: `fencepost-store entries`, `operations`, `grants` and `key`.
 //!
 //! An order is always about a version that was seen. A person is shown the entry and asked; a
 //! script names the version itself. Exit codes: 0 done, 1 the service or the person said no,
 //! 2 wrong settings or no service.
 
 mod client;
+pub mod desk_model;
+mod grants;
 pub mod model;
+mod operations;
 mod print;
+mod print_desk;
 mod scope;
 mod target;
+mod terminal;
+
+pub use grants::Grants;
+pub use operations::Operations;
 
 use crate::store::StateName;
-use clap::{ArgGroup, Args, Subcommand, ValueEnum};
-use client::{CallError, Client, ClientArgs};
+use clap::{ArgGroup, Args, Subcommand};
+use client::Client;
 use fencepost_protocol::StoreKey;
 use model::{EntryView, ListReply, Octets, ReleaseOrder, SettleOrder, SettleWith};
-use serde::Serialize;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use target::{Parts, Target};
+use terminal::{Common, End, ask, ended, milliseconds, print, with_query};
 
 /// `fencepost-store key`
 #[derive(Debug, Args)]
@@ -45,24 +53,6 @@ enum Command {
     Release(Release),
     /// Say what became of the request: it did not run, or this is its answer.
     Settle(Box<Settle>),
-}
-
-#[derive(Debug, Args)]
-struct Common {
-    #[command(flatten)]
-    client: ClientArgs,
-
-    /// How to print.
-    #[arg(long, value_enum, default_value = "table")]
-    output: Output,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Output {
-    /// For people.
-    Table,
-    /// For programs, as the service said it.
-    Json,
 }
 
 #[derive(Debug, Args)]
@@ -175,52 +165,6 @@ fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
-fn milliseconds(text: &str) -> Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at_checked(digits).unwrap_or((text, ""));
-    let unit = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return Err("expected a number with a unit, such as 24h".into()),
-    };
-    let number: u64 = number.parse().map_err(|_| "expected a number with a unit, such as 24h")?;
-    number
-        .checked_mul(unit)
-        .filter(|ms| *ms > 0)
-        .ok_or_else(|| "expected more than zero, and up to 400d".into())
-}
-
-/// Why a command ended early.
-enum End {
-    /// The person said no.
-    Declined,
-    /// A setting.
-    Setting(String),
-    /// A call.
-    Call(CallError),
-}
-
-impl From<CallError> for End {
-    fn from(error: CallError) -> Self {
-        Self::Call(error)
-    }
-}
-
-impl From<String> for End {
-    fn from(error: String) -> Self {
-        Self::Setting(error)
-    }
-}
-
-impl From<std::io::Error> for End {
-    fn from(error: std::io::Error) -> Self {
-        Self::Setting(error.to_string())
-    }
-}
-
 impl KeyCommand {
     /// Prints the stored key.
     pub fn run(&self) -> ExitCode {
@@ -242,30 +186,20 @@ impl Entries {
     }
 }
 
-fn ended(result: Result<(), End>) -> ExitCode {
-    let (text, code) = match result {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(End::Declined) => ("nothing was done".to_owned(), 1),
-        Err(End::Call(error @ CallError::Refused(_))) => (error.to_string(), 1),
-        Err(End::Call(error)) => (error.to_string(), 2),
-        Err(End::Setting(text)) => (text, 2),
-    };
-    eprintln!("fencepost-store: {text}");
-    ExitCode::from(code)
-}
-
 impl List {
     async fn run(self) -> Result<(), End> {
         let client = Client::new(&self.common.client)?;
-        let mut path = format!("/v1/entries?limit={}", self.limit);
         let state = (!self.all).then(|| self.state.word().to_owned());
-        for (name, value) in
-            [("state", state), ("prefix", self.prefix), ("scope", self.scope), ("after", self.after)]
-        {
-            if let Some(value) = value {
-                path.push_str(&format!("&{name}={}", escaped(&value)));
-            }
-        }
+        let path = with_query(
+            "/v1/entries",
+            vec![
+                ("limit", Some(self.limit.to_string())),
+                ("state", state),
+                ("prefix", self.prefix),
+                ("scope", self.scope),
+                ("after", self.after),
+            ],
+        );
         let reply: ListReply = client.get(&path).await?;
         print(self.common.output, &reply, print::list)
     }
@@ -336,20 +270,8 @@ impl Order {
                 shown.version
             )));
         }
-        if !std::io::stdin().is_terminal() {
-            return Err(End::Setting(
-                "there is nobody to ask; expected --yes with the --version that was seen".into(),
-            ));
-        }
-        let mut err = std::io::stderr();
-        write!(err, "{}\n{question}? [y/N] ", print::entry(&shown))?;
-        err.flush()?;
-        let mut line = String::new();
-        std::io::stdin().read_line(&mut line)?;
-        match line.trim() {
-            "y" | "Y" | "yes" => Ok(shown.version),
-            _ => Err(End::Declined),
-        }
+        ask(&print::entry(&shown), question, "--yes with the --version that was seen")?;
+        Ok(shown.version)
     }
 }
 
@@ -359,41 +281,4 @@ fn answer_query(answer: bool) -> &'static str {
 
 fn path(key: &StoreKey, rest: &str) -> String {
     format!("/v1/entries/{key}{rest}")
-}
-
-/// For a query: everything but the plainest characters as `%XX`.
-fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:".contains(&byte);
-    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
-}
-
-fn print<T: Serialize>(output: Output, value: &T, table: fn(&T) -> String) -> Result<(), End> {
-    let text = match output {
-        Output::Table => table(value),
-        Output::Json => serde_json::to_string_pretty(value).map_err(|error| error.to_string())? + "\n",
-    };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lifetimes_need_a_unit() {
-        for (text, ms) in
-            [("5ms", 5), ("30s", 30_000), ("2m", 120_000), ("24h", 86_400_000), ("1d", 86_400_000)]
-        {
-            assert_eq!(milliseconds(text), Ok(ms));
-        }
-        for text in ["", "5", "h", "0s", "1.5h", "-1s", "1w", "99999999999999999999s", "ü"] {
-            assert!(milliseconds(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn text_in_a_query_says_nothing_else() {
-        assert_eq!(escaped("a:b.c-d_e"), "a:b.c-d_e");
-        assert_eq!(escaped("a&b=%ü"), "a%26b%3D%25%C3%BC");
-    }
 }

@@ -93,11 +93,13 @@ fn shown(octets: &Octets) -> String {
     }
 }
 
-fn printable(text: &str) -> String {
+/// Nothing that a terminal would obey.
+pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
-fn duration(ms: u64) -> String {
+/// A duration in the unit that fits.
+pub fn duration(ms: u64) -> String {
     let seconds = ms.div_ceil(1_000);
     match seconds {
         0..=119 => format!("{seconds} s"),
@@ -108,7 +110,7 @@ fn duration(ms: u64) -> String {
 }
 
 /// UTC, to the second (civil date from days since 1970, proleptic Gregorian calendar).
-fn time(us: i64) -> String {
+pub fn time(us: i64) -> String {
     let seconds = us.div_euclid(1_000_000);
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Years begin in March here, so that the day that leap years add is the last one.

@@ -16,6 +16,7 @@ pub use hearing::{Ear, Ears, Hearing, Mark, Woken};
 pub use url::{StoreKind, StoreUrl, StoreUrlError};
 pub use view::{Audit, Entry, Filter, StateName};
 
+use crate::desk::Desk;
 use crate::entry::{Claim, ClaimOutcome, Complete, Micros, Release, Settle, SettleReply, SweepKind};
 use crate::grant::store::GrantStore;
 use crate::grant::timing::ExecutionTimings;
@@ -157,6 +158,11 @@ pub trait Store: Send + Sync + 'static {
     /// Grants beside the entries, where they share the store's only connection.
     fn grants(&self, timings: ExecutionTimings) -> Option<Arc<dyn GrantStore>> {
         let _ = timings;
+        None
+    }
+
+    /// What the person on call uses, where the store keeps operations and grants.
+    fn desk(&self) -> Option<Arc<dyn Desk>> {
         None
     }
 

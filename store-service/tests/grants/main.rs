@@ -1,9 +1,12 @@
 //! One-time grants on a real PostgreSQL: admitted once, by whatever instance, across restarts.
 
+// Two underscores set the store apart from the promise.
+#![allow(non_snake_case)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod admission;
 mod cutting;
+mod desk;
 mod http;
 mod operations;
 mod processes;

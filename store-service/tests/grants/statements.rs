@@ -8,7 +8,7 @@ use std::path::Path;
 #[tokio::test]
 async fn every_statement_prepares_against_the_schema() {
     let client = connect(&database().await).await;
-    for sql in ALL {
+    for sql in ALL.iter().chain(fencepost_store::desk::postgres::statements::ALL) {
         assert!(sql.text.starts_with(&format!("-- {}", sql.name)), "{}: no head", sql.name);
         let prepared = client.prepare_typed(sql.text, sql.types).await;
         let prepared = prepared.unwrap_or_else(|error| panic!("{}: {error:?}", sql.name));
@@ -18,15 +18,38 @@ async fn every_statement_prepares_against_the_schema() {
 
 #[test]
 fn every_file_is_a_statement() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/grant/postgres/sql");
-    let mut files: Vec<String> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
-        .collect();
-    files.sort();
-    let mut names: Vec<String> = ALL.iter().map(|sql| sql.name.to_owned()).collect();
-    names.sort();
-    assert_eq!(files, names);
+    use fencepost_store::desk::{postgres, sqlite};
+    let names = |all: &[&fencepost_store::grant::postgres::statements::Sql]| {
+        all.iter().map(|sql| sql.name.to_owned()).collect::<Vec<_>>()
+    };
+    let in_file = sqlite::statements::ALL.iter().map(|(name, _)| (*name).to_owned()).collect();
+    for (folder, mut names) in [
+        ("grant/postgres", names(ALL)),
+        ("desk/postgres", names(postgres::statements::ALL)),
+        ("desk/sqlite", in_file),
+    ] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(folder).join("sql");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+            .collect();
+        files.sort();
+        names.sort();
+        assert_eq!(files, names);
+    }
+}
+
+#[test]
+fn every_statement_of_the_desk_prepares_against_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.sqlite");
+    let version = fencepost_store::store::sqlite::SCHEMA_VERSION;
+    fencepost_store::store::sqlite::migrate_to(&path, version).unwrap();
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    for (name, text) in fencepost_store::desk::sqlite::statements::ALL {
+        assert!(text.starts_with(&format!("-- {name}")), "{name}: no head");
+        connection.prepare(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
 }
 
 #[tokio::test]

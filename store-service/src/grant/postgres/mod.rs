@@ -6,8 +6,8 @@
 
 mod bound;
 mod params;
-mod pool;
-mod row;
+pub(crate) mod pool;
+pub(crate) mod row;
 pub mod statements;
 
 use super::duration::Span;

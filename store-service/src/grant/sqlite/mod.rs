@@ -8,7 +8,7 @@
 //! use for each grant, the operation in the same transaction, refusals that reveal nothing.
 
 pub mod statements;
-mod tables;
+pub(crate) mod tables;
 
 use super::duration::Span;
 use super::issuers::{Form, Issuers};

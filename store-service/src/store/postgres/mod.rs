@@ -25,7 +25,7 @@ mod lane;
 mod listen;
 pub(crate) mod migrate;
 mod notice;
-mod row;
+pub(crate) mod row;
 pub(crate) mod session;
 pub mod statements;
 
@@ -33,6 +33,8 @@ use super::{
     Audit, Beat, Clock, Ear, Ears, Entry, Filter, Hearing, Mark, OpenError, Store, StoreError, StoreKind,
     Woken, random_store_id, view, words,
 };
+use crate::desk::Desk;
+use crate::desk::postgres::PostgresDesk;
 use crate::entry::{Change, Claim, ClaimOutcome, Complete, Release, Settle, SettleReply, Step, SweepKind};
 use async_trait::async_trait;
 use batch::{Answers, Queue, RunError, Told};
@@ -94,6 +96,7 @@ pub struct Postgres {
     reads: Arc<Queue<EntryRead>>,
     marks: Arc<Queue<ClaimMarkWaited>>,
     notices: Arc<Queue<Notice>>,
+    desk: Arc<PostgresDesk>,
     instance: String,
     ears: Arc<Ears>,
     workers: Vec<JoinHandle<()>>,
@@ -116,6 +119,7 @@ impl Postgres {
         migrate::check(&client).await?;
         let store_id = migrate::store_id(&client).await?;
         drop(client);
+        let desk = Arc::new(PostgresDesk::new(url, options.unnamed_statements, store_id)?);
         let mut claims = Lane::new();
         let mut finish = Lane::new();
         let acquire = claims.queue(&clock);
@@ -151,6 +155,7 @@ impl Postgres {
             reads,
             marks,
             notices,
+            desk,
             instance,
             ears,
             workers,
@@ -197,6 +202,10 @@ impl Store for Postgres {
 
     fn store_id(&self) -> StoreId {
         self.store_id
+    }
+
+    fn desk(&self) -> Option<Arc<dyn Desk>> {
+        Some(self.desk.clone())
     }
 
     async fn claim(&self, claim: Arc<Claim>, calm_ms: u64) -> Result<ClaimOutcome, StoreError> {

@@ -18,6 +18,8 @@ mod statements;
 mod writer;
 
 use super::{Audit, Beat, Clock, Entry, Filter, OpenError, Store, StoreError, StoreKind};
+use crate::desk::Desk;
+use crate::desk::sqlite::SqliteDesk;
 use crate::entry::{Claim, ClaimOutcome, Complete, Release, Settle, SettleReply, SweepKind};
 use crate::grant::sqlite::SqliteGrants;
 use crate::grant::store::GrantStore;
@@ -152,6 +154,10 @@ impl Store for Sqlite {
 
     fn grants(&self, timings: ExecutionTimings) -> Option<Arc<dyn GrantStore>> {
         Some(Arc::new(SqliteGrants::new(self.beside(), timings)))
+    }
+
+    fn desk(&self) -> Option<Arc<dyn Desk>> {
+        Some(Arc::new(SqliteDesk::new(self.beside())))
     }
 
     async fn claim(&self, claim: Arc<Claim>, calm_ms: u64) -> Result<ClaimOutcome, StoreError> {

@@ -1,0 +1,48 @@
+//! The desk of the person on call: what people see of operations and grants, and what they decide
+//! about them. Entries one by one are in [`crate::store`].
+//!
+//! Every change is one atomic step of the store, about a version that was seen, with a line of an
+//! audit that only grows. Nothing here is on a request's path, so it has connections of its own.
+
+mod grant;
+mod note;
+mod operation;
+pub mod postgres;
+pub mod sqlite;
+
+pub use grant::{GrantFilter, GrantSeen, GrantState};
+pub use note::{Line, Note, entry_subject};
+pub use operation::{
+    Ending, OperationFilter, OperationOrder, OperationSeen, OperationSettled, OperationVersion,
+    OperationVersionError, settle,
+};
+
+use crate::recovery::OperationEvent;
+use crate::store::StoreError;
+use async_trait::async_trait;
+use fencepost_protocol::grants::OperationId;
+
+/// A store as the person on call uses it.
+#[async_trait]
+pub trait Desk: Send + Sync + 'static {
+    /// Operations in the order of their ids.
+    async fn operations(&self, filter: OperationFilter) -> Result<Vec<OperationSeen>, StoreError>;
+
+    /// One operation.
+    async fn operation(&self, id: OperationId) -> Result<Option<OperationSeen>, StoreError>;
+
+    /// What was done about an operation, by recovery and by people, oldest first.
+    async fn history(&self, id: OperationId) -> Result<Vec<OperationEvent>, StoreError>;
+
+    /// Ends an operation as a person says, and writes it down; both or neither.
+    async fn settle_operation(&self, order: OperationOrder) -> Result<OperationSettled, StoreError>;
+
+    /// Grants in the order of their names.
+    async fn grants(&self, filter: GrantFilter) -> Result<Vec<GrantSeen>, StoreError>;
+
+    /// The last thousand lines about a subject, oldest first.
+    async fn lines(&self, subject: String) -> Result<Vec<Line>, StoreError>;
+
+    /// Writes a line that goes with no change.
+    async fn note(&self, note: Note) -> Result<(), StoreError>;
+}

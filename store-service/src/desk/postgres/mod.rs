@@ -1,0 +1,134 @@
+//! The desk on PostgreSQL: any number of instances, decided by the database. It connects when
+//! somebody first uses it.
+
+mod read;
+pub mod statements;
+
+use super::{
+    Desk, GrantFilter, GrantSeen, Line, Note, OperationFilter, OperationOrder, OperationSeen,
+    OperationSettled, settle,
+};
+use crate::grant::postgres::pool::{Failure, Params, Pool};
+use crate::grant::postgres::row::event;
+use crate::grant::postgres::statements::{OPERATION_HISTORY, Sql};
+use crate::grant::store::status_word;
+use crate::recovery::OperationEvent;
+use crate::store::postgres::row::time;
+use crate::store::{OpenError, StoreError};
+use async_trait::async_trait;
+use fencepost_protocol::StoreId;
+use fencepost_protocol::grants::OperationId;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::Row;
+
+/// Connections: people are few.
+const CONNECTIONS: usize = 2;
+
+/// How long a statement may take: longer than what a request waits for, because a list may read much.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The desk on PostgreSQL.
+pub struct PostgresDesk {
+    pool: Arc<Pool>,
+}
+
+impl PostgresDesk {
+    /// On a database whose schema is there already.
+    pub fn new(url: &str, unnamed_statements: bool, store_id: StoreId) -> Result<Self, OpenError> {
+        Ok(Self { pool: Pool::new(url, unnamed_statements, store_id, TIMEOUT, None, CONNECTIONS)? })
+    }
+
+    async fn run(&self, sql: &'static Sql, params: Params) -> Result<Vec<Row>, StoreError> {
+        self.pool.run(sql, params).await.map_err(Failure::unexpected)
+    }
+}
+
+#[async_trait]
+impl Desk for PostgresDesk {
+    async fn operations(&self, filter: OperationFilter) -> Result<Vec<OperationSeen>, StoreError> {
+        let statuses: Option<Vec<&'static str>> =
+            filter.statuses.map(|all| all.into_iter().map(status_word).collect());
+        let params: Params = vec![
+            Box::new(statuses),
+            Box::new(filter.issuer),
+            Box::new(filter.tenant),
+            Box::new(filter.caller_namespace),
+            Box::new(filter.caller_id),
+            Box::new(filter.older_than_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX))),
+            Box::new(filter.after.map(|id| id.as_str().to_owned())),
+            Box::new(i64::from(filter.limit)),
+        ];
+        self.run(&statements::OPERATION_LIST, params).await?.iter().map(read::operation).collect()
+    }
+
+    async fn operation(&self, id: OperationId) -> Result<Option<OperationSeen>, StoreError> {
+        let rows = self.run(&statements::OPERATION_SHOW, vec![Box::new(id.as_str().to_owned())]).await?;
+        rows.first().map(read::operation).transpose()
+    }
+
+    async fn history(&self, id: OperationId) -> Result<Vec<OperationEvent>, StoreError> {
+        self.run(&OPERATION_HISTORY, vec![Box::new(id.as_str().to_owned())])
+            .await?
+            .iter()
+            .map(event)
+            .collect()
+    }
+
+    async fn settle_operation(&self, order: OperationOrder) -> Result<OperationSettled, StoreError> {
+        let params: Params = vec![
+            Box::new(order.id.as_str().to_owned()),
+            Box::new(order.version.owner),
+            Box::new(time(order.version.updated_at)),
+            Box::new(status_word(order.ending.status())),
+            Box::new(order.reference.clone()),
+            Box::new(order.who.clone()),
+            Box::new(order.ending.action()),
+            Box::new(order.reason.clone()),
+        ];
+        let rows = self.run(&statements::OPERATION_SETTLE, params).await?;
+        if read::flag(&rows, "wrote")? {
+            return Ok(OperationSettled::Settled);
+        }
+        let seen = self.operation(order.id.clone()).await?;
+        Ok(match settle(seen.as_ref(), &order, seen.as_ref().map_or(order.version.updated_at, |s| s.now)) {
+            // What stood against it is over since: the person looks again, and says it again.
+            OperationSettled::Settled => OperationSettled::Changed,
+            other => other,
+        })
+    }
+
+    async fn grants(&self, filter: GrantFilter) -> Result<Vec<GrantSeen>, StoreError> {
+        let mut params: Params = vec![
+            Box::new(filter.state.map(super::GrantState::word)),
+            Box::new(filter.issuer),
+            Box::new(filter.tenant),
+            Box::new(filter.subject),
+        ];
+        for key in [filter.only, filter.after] {
+            let (issuer, tenant, id) = match key {
+                Some(key) => (Some(key.issuer), Some(key.key_tenant), Some(key.grant_id)),
+                None => (None, None, None),
+            };
+            params.extend::<Params>(vec![Box::new(issuer), Box::new(tenant), Box::new(id)]);
+        }
+        params.push(Box::new(i64::from(filter.limit)));
+        self.run(&statements::GRANT_LIST, params).await?.iter().map(read::grant).collect()
+    }
+
+    async fn lines(&self, subject: String) -> Result<Vec<Line>, StoreError> {
+        self.run(&statements::DESK_LINES, vec![Box::new(subject)]).await?.iter().map(read::line).collect()
+    }
+
+    async fn note(&self, note: Note) -> Result<(), StoreError> {
+        let params: Params = vec![
+            Box::new(note.who),
+            Box::new(note.action),
+            Box::new(note.subject),
+            Box::new(note.version),
+            Box::new(note.state),
+            Box::new(note.reason),
+        ];
+        self.run(&statements::DESK_NOTE, params).await.map(|_| ())
+    }
+}

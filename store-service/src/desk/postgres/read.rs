@@ -1,0 +1,92 @@
+//! Rows of the desk's statements, decoded.
+
+use crate::desk::{GrantSeen, Line, OperationSeen};
+use crate::entry::Micros;
+use crate::grant::store::read_status;
+use crate::grant::token::GrantKey;
+use crate::store::StoreError;
+use crate::store::postgres::row::micros;
+use fencepost_protocol::grants::OperationId;
+use std::time::SystemTime;
+use tokio_postgres::Row;
+use tokio_postgres::types::FromSql;
+
+/// A column.
+pub fn get<'a, T: FromSql<'a>>(row: &'a Row, name: &str) -> Result<T, StoreError> {
+    row.try_get(name).map_err(|error| StoreError::Broken(format!("column {name}: {error}")))
+}
+
+/// A flag in the only row.
+pub fn flag(rows: &[Row], name: &str) -> Result<bool, StoreError> {
+    let row = rows.first();
+    get(row.ok_or_else(|| StoreError::Broken("a statement that gives one row gave none".into()))?, name)
+}
+
+/// A time.
+pub fn at(row: &Row, name: &str) -> Result<Micros, StoreError> {
+    Ok(micros(get::<SystemTime>(row, name)?))
+}
+
+/// A time that may be missing.
+pub fn at_or_none(row: &Row, name: &str) -> Result<Option<Micros>, StoreError> {
+    Ok(get::<Option<SystemTime>>(row, name)?.map(micros))
+}
+
+fn key(row: &Row) -> Result<GrantKey, StoreError> {
+    Ok(GrantKey {
+        issuer: get(row, "issuer")?,
+        key_tenant: get(row, "key_tenant")?,
+        grant_id: get(row, "grant_id")?,
+    })
+}
+
+/// An operation.
+pub fn operation(row: &Row) -> Result<OperationSeen, StoreError> {
+    let bad = |what: &str| StoreError::Broken(format!("an operation has a bad {what}"));
+    Ok(OperationSeen {
+        id: OperationId::parse(get(row, "operation_id")?).map_err(|_| bad("operation id"))?,
+        key: key(row)?,
+        caller_namespace: get(row, "caller_namespace")?,
+        caller_id: get(row, "caller_id")?,
+        tenant: get(row, "tenant")?,
+        details: get(row, "details")?,
+        status: read_status(get(row, "status")?).ok_or_else(|| bad("status"))?,
+        reference: get(row, "reference")?,
+        owner_version: get(row, "owner_version")?,
+        lease_until: at(row, "lease_until")?,
+        submit_by: at(row, "submit_by")?,
+        created_at: at(row, "created_at")?,
+        updated_at: at(row, "updated_at")?,
+        now: at(row, "now")?,
+    })
+}
+
+/// A grant.
+pub fn grant(row: &Row) -> Result<GrantSeen, StoreError> {
+    Ok(GrantSeen {
+        key: key(row)?,
+        form: get(row, "form")?,
+        tenant: get(row, "tenant")?,
+        subject: get(row, "subject")?,
+        bound: get(row, "bound")?,
+        issued_at: at_or_none(row, "issued_at")?,
+        expires_at: at_or_none(row, "expires_at")?,
+        used_at: at_or_none(row, "used_at")?,
+        revoked_at: at_or_none(row, "revoked_at")?,
+        operation: get(row, "operation_id")?,
+        now: at(row, "now")?,
+    })
+}
+
+/// A line of the audit.
+pub fn line(row: &Row) -> Result<Line, StoreError> {
+    Ok(Line {
+        at: at(row, "at")?,
+        who: get(row, "who")?,
+        action: get(row, "action")?,
+        version_before: get(row, "version_before")?,
+        state_before: get(row, "state_before")?,
+        state_after: get(row, "state_after")?,
+        reason: get(row, "reason")?,
+    })
+}

@@ -1,0 +1,21 @@
+-- operation_list: operations in the order of their ids, for people.
+--
+-- Isolation: any. Locks: none.
+-- Outcomes: at most $8 rows.
+--
+-- $1 statuses $2 issuer $3 tenant $4 caller's namespace $5 caller $6 age in ms at least $7 ids behind
+-- this one (each null: any) $8 limit
+SELECT o.operation_id::text AS operation_id, o.issuer, o.key_tenant, o.grant_id, o.caller_namespace, o.caller_id,
+       o.tenant, o.details, o.status, o.reference, o.owner_version, o.lease_until, o.submit_by, o.created_at,
+       o.updated_at, c.now
+FROM (SELECT clock_timestamp() AS now) AS c
+CROSS JOIN fencepost.operations AS o
+WHERE ($1::text[] IS NULL OR o.status = ANY ($1::text[]))
+  AND ($2::text IS NULL OR o.issuer = $2::text)
+  AND ($3::text IS NULL OR o.tenant = $3::text)
+  AND ($4::text IS NULL OR o.caller_namespace = $4::text)
+  AND ($5::text IS NULL OR o.caller_id = $5::text)
+  AND ($6::int8 IS NULL OR o.created_at <= c.now - $6::int8 * interval '1 millisecond')
+  AND ($7::text IS NULL OR o.operation_id > $7::text::uuid)
+ORDER BY o.operation_id
+LIMIT $8::int8

@@ -1,0 +1,46 @@
+-- operation_settle: a person ends an operation that the service can't.
+--
+-- Purpose: write the end exactly as long as the operation is what the person saw; and write down who
+-- did it and why.
+-- Invariants: another version than the one that was seen is never changed, a final status neither;
+-- nobody says `failed` while an owner's lease lives, and nothing at all about an admitted operation
+-- whose owner may still send; nothing happens that the history does not have. An owner's later call
+-- finds a final status, which it can't change.
+-- Isolation: READ COMMITTED, one statement; the version is compared on the locked row, and only
+-- then the clock is read.
+-- Locks: the operation's row, if it has the version.
+-- Outcomes: one row; `wrote`: done. Not: the row after it says why.
+--
+-- $1 operation id $2 owner and $3 time of the version $4 status $5 reference (null: as it is)
+-- $6 who $7 action $8 reason
+WITH locked AS MATERIALIZED (
+    SELECT l.*, clock_timestamp() AS now
+    FROM (
+        SELECT o.operation_id, o.status, o.lease_until, o.submit_by
+        FROM fencepost.operations AS o
+        WHERE o.operation_id = $1::text::uuid AND o.owner_version = $2::int4 AND o.updated_at = $3::timestamptz
+        FOR UPDATE
+        OFFSET 0
+    ) AS l
+),
+due AS (
+    SELECT l.*
+    FROM locked AS l
+    WHERE l.status = 'needs_reconciliation'
+       OR (l.status = 'unknown' AND ($4::text = 'succeeded' OR l.lease_until <= l.now))
+       OR (l.status = 'admitted' AND l.lease_until <= l.now AND l.submit_by <= l.now)
+),
+written AS (
+    UPDATE fencepost.operations AS o
+    SET status = $4::text, reference = coalesce($5::text, o.reference), updated_at = d.now
+    FROM due AS d
+    WHERE o.operation_id = d.operation_id
+    RETURNING o.operation_id, o.owner_version
+),
+noted AS (
+    INSERT INTO fencepost.operation_events (at, operation_id, owner_version, actor, step, result, status, detail)
+    SELECT d.now, d.operation_id, w.owner_version, $6::text, $7::text, d.status, $4::text, $8::text
+    FROM due AS d JOIN written AS w ON w.operation_id = d.operation_id
+    RETURNING id
+)
+SELECT EXISTS (SELECT FROM written) AND EXISTS (SELECT FROM noted) AS wrote

@@ -1,0 +1,35 @@
+//! The statements: each is one file under `sql/`, with the types of its parameters.
+
+use crate::grant::postgres::statements::Sql;
+use tokio_postgres::types::Type;
+
+macro_rules! statements {
+    ($($(#[$doc:meta])* $constant:ident = $name:literal [$($type:ident),* $(,)?];)*) => {
+        $(
+            $(#[$doc])*
+            pub static $constant: Sql = Sql {
+                name: $name,
+                text: include_str!(concat!("sql/", $name, ".sql")),
+                types: &[$(Type::$type),*],
+            };
+        )*
+        /// All of them.
+        pub static ALL: &[&Sql] = &[$(&$constant),*];
+    };
+}
+
+statements! {
+    /// Operations.
+    OPERATION_LIST = "operation_list" [TEXT_ARRAY, TEXT, TEXT, TEXT, TEXT, INT8, TEXT, INT8];
+    /// One operation.
+    OPERATION_SHOW = "operation_show" [TEXT];
+    /// Ends an operation.
+    OPERATION_SETTLE = "operation_settle"
+        [TEXT, INT4, TIMESTAMPTZ, TEXT, TEXT, TEXT, TEXT, TEXT];
+    /// Grants.
+    GRANT_LIST = "grant_list" [TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, INT8];
+    /// What people did to a subject.
+    DESK_LINES = "desk_lines" [TEXT];
+    /// Writes a line.
+    DESK_NOTE = "desk_note" [TEXT, TEXT, TEXT, TEXT, TEXT, TEXT];
+}

@@ -1,0 +1,24 @@
+//! The statements, one file each under `sql/`.
+
+macro_rules! statements {
+    ($($(#[$doc:meta])* $constant:ident = $name:literal;)*) => {
+        $($(#[$doc])* pub const $constant: &str = include_str!(concat!("sql/", $name, ".sql"));)*
+        /// All of them, by name.
+        pub const ALL: &[(&str, &str)] = &[$(($name, $constant)),*];
+    };
+}
+
+statements! {
+    /// Operations.
+    OPERATION_LIST = "operation_list";
+    /// Ends an operation.
+    OPERATION_END = "operation_end";
+    /// Appends to its history.
+    OPERATION_TOLD = "operation_told";
+    /// Grants.
+    GRANT_LIST = "grant_list";
+    /// What people did to a subject.
+    DESK_LINES = "desk_lines";
+    /// Writes a line.
+    DESK_NOTE = "desk_note";
+}

@@ -1,0 +1,153 @@
+//! What operators and the service say to each other about operations and grants: JSON, for
+//! `/v1/operator`.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One operation.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OperationView {
+    /// Which.
+    pub operation_id: String,
+    /// Where it stands.
+    pub status: String,
+    /// What an order about it names.
+    pub version: String,
+    /// Who issued its grant.
+    pub issuer: String,
+    /// Id of its grant.
+    pub grant_id: String,
+    /// Its tenant, or empty.
+    pub tenant: String,
+    /// Namespace of its caller's id.
+    pub caller_namespace: String,
+    /// Its caller.
+    pub caller: String,
+    /// What it is about.
+    pub details: BTreeMap<String, String>,
+    /// Recorded with the outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+    /// Milliseconds until the present ownership ends; 0 when it has.
+    pub lease_left_ms: u64,
+    /// Milliseconds until nothing may be sent any more; 0 when nothing may.
+    pub submit_left_ms: u64,
+    /// When it was admitted, in microseconds since 1970.
+    pub created_at_us: i64,
+    /// When it last changed.
+    pub updated_at_us: i64,
+    /// The store's clock when it was read.
+    pub now_us: i64,
+    /// What happened to it since its admission, oldest first, where one operation is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<Vec<EventView>>,
+}
+
+/// One event.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct EventView {
+    /// When, in microseconds since 1970.
+    pub at_us: i64,
+    /// Who: a person's token, or `recovery/INSTANCE`.
+    pub who: String,
+    /// What: a step of recovery, or `settle_succeeded` or `settle_failed` by a person.
+    pub step: String,
+    /// The owner's version with which it was done.
+    pub owner_version: i32,
+    /// What was known before it: the result of a look-up, or the status that a person ended.
+    pub result: String,
+    /// The status after it.
+    pub status: String,
+    /// A provider, or a reason.
+    pub detail: String,
+}
+
+/// Operations, in the order of their ids.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OperationsReply {
+    /// The operations.
+    pub operations: Vec<OperationView>,
+    /// Where to go on, if there may be more: the `after` of the next call.
+    pub next: Option<String>,
+}
+
+/// How an operation ended.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OperationSettleOrder {
+    /// The version that was seen.
+    pub version: String,
+    /// Why.
+    pub reason: String,
+    /// How it ended.
+    pub outcome: EndingWord,
+    /// The provider's id of the effect, or its code of refusal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+}
+
+/// How an operation ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum EndingWord {
+    /// The effect exists.
+    Succeeded,
+    /// There is no effect, and none can come.
+    Failed,
+}
+
+/// One grant.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct GrantView {
+    /// Who issued it.
+    pub issuer: String,
+    /// Its id.
+    pub grant_id: String,
+    /// The tenant in which its id is unique, or empty.
+    pub key_tenant: String,
+    /// `open`, `used`, `revoked` or `expired`.
+    pub state: String,
+    /// `row`, or `log` where a token's issue was recorded; missing where nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<String>,
+    /// The tenant that it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Who may use it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// What it allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<BTreeMap<String, String>>,
+    /// When it was recorded, in microseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issued_at_us: Option<i64>,
+    /// When it expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at_us: Option<i64>,
+    /// When it was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_at_us: Option<i64>,
+    /// When it was revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked_at_us: Option<i64>,
+    /// What it was used for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation_id: Option<String>,
+}
+
+/// Grants, in the order of their names.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct GrantsReply {
+    /// The grants.
+    pub grants: Vec<GrantView>,
+    /// Where to go on, if there may be more: the `after` of the next call.
+    pub next: Option<String>,
+}
+
+/// A revocation was done, or had been.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RevokedReply {
+    /// It had been revoked before.
+    pub before: bool,
+}

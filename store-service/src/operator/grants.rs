@@ -1,0 +1,198 @@
+//! `fencepost-store grants`: look at grants, and withdraw them.
+//!
+//! A revocation contends with admissions for the same key: the first to commit wins, so there is no
+//! version to name. It needs a token with the role `revoke`.
+
+use super::client::Client;
+use super::desk_model::{GrantView, GrantsReply, RevokedReply};
+use super::print_desk;
+use super::terminal::{Common, End, ask, ended, print, with_query};
+use crate::desk::GrantState;
+use clap::{Args, Subcommand};
+use fencepost_protocol::grants::{GrantName, GrantToken, RevokeRequest, paths};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// `fencepost-store grants`
+#[derive(Debug, Args)]
+pub struct Grants {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the grants that are known, in the order of their names.
+    List(List),
+    /// Show one grant.
+    Show(Show),
+    /// Withdraw a grant that nobody has used.
+    Revoke(Revoke),
+}
+
+#[derive(Debug, Args)]
+struct List {
+    #[command(flatten)]
+    common: Common,
+
+    /// Only grants in this state.
+    #[arg(long, value_enum)]
+    state: Option<GrantState>,
+
+    /// Only of this issuer.
+    #[arg(long, value_name = "ISSUER")]
+    issuer: Option<String>,
+
+    /// Only for this tenant.
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+
+    /// Only for this subject.
+    #[arg(long, value_name = "SUBJECT")]
+    subject: Option<String>,
+
+    /// Only names behind this one, as the last list said.
+    #[arg(long, value_name = "NEXT")]
+    after: Option<String>,
+
+    /// At most so many, up to 1000.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: u32,
+}
+
+#[derive(Debug, Args)]
+struct Name {
+    /// Who issued it.
+    #[arg(long, value_name = "ISSUER")]
+    issuer: String,
+
+    /// Its id.
+    #[arg(long, value_name = "ID")]
+    id: String,
+
+    /// The tenant, where the issuer's ids are unique in a tenant only.
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Show {
+    #[command(flatten)]
+    common: Common,
+
+    #[command(flatten)]
+    name: Name,
+}
+
+#[derive(Debug, Args)]
+struct Revoke {
+    #[command(flatten)]
+    common: Common,
+
+    #[command(flatten)]
+    name: Name,
+
+    /// File with the grant itself: needed where its issue was not recorded.
+    #[arg(long, value_name = "FILE")]
+    grant_file: Option<PathBuf>,
+
+    /// Why; it goes into the audit.
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+
+    /// Do not ask.
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Grants {
+    /// Runs the command.
+    pub async fn run(self) -> ExitCode {
+        ended(match self.command {
+            Command::List(list) => list.run().await,
+            Command::Show(show) => show.run().await,
+            Command::Revoke(revoke) => revoke.run().await,
+        })
+    }
+}
+
+impl List {
+    async fn run(self) -> Result<(), End> {
+        let client = Client::new(&self.common.client)?;
+        let path = with_query(
+            "/v1/operator/grants",
+            vec![
+                ("limit", Some(self.limit.to_string())),
+                ("state", self.state.map(|state| state.word().to_owned())),
+                ("issuer", self.issuer),
+                ("tenant", self.tenant),
+                ("subject", self.subject),
+                ("after", self.after),
+            ],
+        );
+        let reply: GrantsReply = client.get(&path).await?;
+        print(self.common.output, &reply, print_desk::grants)
+    }
+}
+
+impl Name {
+    async fn find(&self, client: &Client) -> Result<Option<GrantView>, End> {
+        let path = with_query(
+            "/v1/operator/grants",
+            vec![
+                ("issuer", Some(self.issuer.clone())),
+                ("grant_id", Some(self.id.clone())),
+                ("key_tenant", self.tenant.clone()),
+            ],
+        );
+        Ok(client.get::<GrantsReply>(&path).await?.grants.into_iter().next())
+    }
+}
+
+impl Show {
+    async fn run(self) -> Result<(), End> {
+        let client = Client::new(&self.common.client)?;
+        match self.name.find(&client).await? {
+            Some(grant) => print(self.common.output, &grant, print_desk::grant),
+            None => Err(End::Refused(
+                "no_grant: nothing is known of such a grant; one that is a token is known from its use, its \
+                 revocation, or its recorded issue"
+                    .into(),
+            )),
+        }
+    }
+}
+
+impl Revoke {
+    async fn run(self) -> Result<(), End> {
+        let client = Client::new(&self.common.client)?;
+        let token = match &self.grant_file {
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|error| format!("--grant-file {}: {error}", path.display()))?;
+                Some(GrantToken::new(text.trim()))
+            }
+            None => None,
+        };
+        if !self.yes {
+            let shown = format!(
+                "issuer  {}\ngrant   {}\ntenant  {}\n",
+                self.name.issuer,
+                self.name.id,
+                self.name.tenant.as_deref().unwrap_or("-")
+            );
+            ask(&shown, "Withdraw this grant, for ever", "--yes")?;
+        }
+        let name = GrantName {
+            issuer: self.name.issuer.clone(),
+            grant_id: self.name.id.clone(),
+            tenant: self.name.tenant.clone(),
+        };
+        let grant = token.is_none().then_some(name);
+        let request = RevokeRequest { token, grant, reason: self.reason };
+        let reply: RevokedReply = client.post(paths::REVOKE, &request).await?;
+        print(self.common.output, &reply, |reply| {
+            if reply.before { "revoked before\n".into() } else { "revoked\n".into() }
+        })
+    }
+}
