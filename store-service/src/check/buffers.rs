@@ -23,6 +23,25 @@ pub(super) fn check(chain: &Chain<'_>, guard: &Guard<'_>, marked: &Marked<'_>, f
     }
 }
 
+/// Checks a listener and a route that are not the whole: only what is written there.
+pub(super) fn check_written(
+    listener: Place<'_>,
+    guard: &Guard<'_>,
+    marked: &Marked<'_>,
+    findings: &mut Findings,
+) {
+    let levels = [marked.route, marked.host];
+    let of_levels = levels.iter().flat_map(|level| {
+        [level.get("request_body_buffer_limit"), level.get("per_request_buffer_limit_bytes")]
+    });
+    let all = of_levels.chain([listener.get("per_connection_buffer_limit_bytes")]);
+    for place in all.filter(Place::exists) {
+        if let Some(limit) = place.number() {
+            check_limit(place, limit, guard, marked, findings);
+        }
+    }
+}
+
 /// For HTTP/1, and for HTTP/2 too where the route says it.
 fn http1_limit<'a>(chain: &Chain<'a>, marked: &Marked<'a>) -> Option<(Place<'a>, u64)> {
     let levels = [marked.route, marked.host];
@@ -56,7 +75,7 @@ fn check_limit(
     let policy = &marked.policy;
     // A default has no line of its own.
     let at = |setting: &str| {
-        if place.exists() { place } else { guard.configuration.line_of_setting(&policy.name, setting) }
+        if place.exists() { place } else { marked.place_of(guard, setting) }
     };
     let holds_body = policy.fingerprint.needs_body() || !marked.is_inline();
     let request = policy.max_body as u64;

@@ -6,6 +6,7 @@ use super::tree::{self, Kind, Node};
 use super::world::Filter;
 use fencepost_filter_core::policy::{Config, ConfigError, Mode, Policy};
 use serde_json::Value;
+use std::rc::Rc;
 
 /// See the module.
 pub(super) struct Guard<'a> {
@@ -74,21 +75,10 @@ fn check_plugin(plugin: Place<'_>, findings: &mut Findings) {
     let option = plugin.get("allow_on_headers_stop_iteration");
     // Wrapped values may be written as maps in a TypedStruct.
     if !option.is_true() && !option.get("value").is_true() {
-        findings.error(
-            option,
-            Code::HostOptionMissing,
-            option.shown(),
-            "allow_on_headers_stop_iteration: true, or Envoy can't hold a request while its body comes in",
-        );
+        report_option(option, findings);
     }
-    let policy = plugin.get("failure_policy");
-    let open = plugin.get("fail_open");
-    // By its name, or by its number in the protobuf enum.
-    if policy.is("FAIL_OPEN") || policy.number() == Some(3) || open.is_true() {
-        let place = if policy.exists() { policy } else { open };
-        let expected = "FAIL_RELOAD: a filter that failed must not let requests through unguarded";
-        findings.error(place, Code::FailurePolicyOpen, place.shown(), expected);
-    } else if !policy.is("FAIL_RELOAD") {
+    if !check_open(plugin, findings) && !plugin.get("failure_policy").is("FAIL_RELOAD") {
+        let policy = plugin.get("failure_policy");
         let expected = "FAIL_RELOAD, which starts a failed filter anew";
         findings.note(policy, Code::FailurePolicyNoReload, policy.shown(), expected);
     }
@@ -103,6 +93,37 @@ fn check_plugin(plugin: Place<'_>, findings: &mut Findings) {
         let expected = "envoy.wasm.runtime.v8, the runtime that is tested";
         findings.warning(runtime, Code::RuntimeUntested, runtime.shown(), expected);
     }
+}
+
+/// A plugin of which only a part is written.
+pub(super) fn check_changed(plugin: Place<'_>, findings: &mut Findings) {
+    let option = plugin.get("allow_on_headers_stop_iteration");
+    if option.exists() && !option.is_true() && !option.get("value").is_true() {
+        report_option(option, findings);
+    }
+    check_open(plugin, findings);
+}
+
+fn report_option(option: Place<'_>, findings: &mut Findings) {
+    findings.error(
+        option,
+        Code::HostOptionMissing,
+        option.shown(),
+        "allow_on_headers_stop_iteration: true, or Envoy can't hold a request while its body comes in",
+    );
+}
+
+fn check_open(plugin: Place<'_>, findings: &mut Findings) -> bool {
+    let policy = plugin.get("failure_policy");
+    let open = plugin.get("fail_open");
+    // By its name, or by its number in the protobuf enum.
+    let is_open = policy.is("FAIL_OPEN") || policy.number() == Some(3) || open.is_true();
+    if is_open {
+        let place = if policy.exists() { policy } else { open };
+        let expected = "FAIL_RELOAD: a filter that failed must not let requests through unguarded";
+        findings.error(place, Code::FailurePolicyOpen, place.shown(), expected);
+    }
+    is_open
 }
 
 impl<'a> Configuration<'a> {
@@ -134,17 +155,27 @@ impl<'a> Configuration<'a> {
     fn read_text(place: Place<'a>, findings: &mut Findings) -> Self {
         let Kind::Scalar(scalar) = &place.node.kind else { return Self::nothing(place) };
         let first_line = scalar.block_line;
-        let tree = first_line.and_then(|line| tree::parse(&scalar.text, line).ok());
-        let tree = tree.and_then(|mut documents| if documents.len() == 1 { documents.pop() } else { None });
+        let parsed = tree::parse(&scalar.text, first_line.unwrap_or(1));
+        // Such as a name that stands twice, which YAML refuses and JSON does not.
+        let no_tree = parsed.as_ref().err().map(|error| error.line).filter(|_| first_line.is_some());
+        let tree = parsed.ok().filter(|documents| first_line.is_some() && documents.len() == 1);
+        let tree = tree.and_then(|mut documents| documents.pop());
         let json = serde_json::from_str::<Value>(&scalar.text);
-        let no_json = json.as_ref().err().map(|error| error.line());
+        let no_json = json.as_ref().err().map(|error| (error.line(), not_json(error)));
         let mut read = Self { place, tree, json: json.unwrap_or_default(), config: None };
-        read.config = read.accept(Config::parse(scalar.text.as_bytes()), findings, |read, error| {
-            match (no_json, first_line) {
-                (Some(line), Some(first)) => place.on_line(first + line.saturating_sub(1)),
-                (Some(_), None) => place,
-                (None, _) => read.line_of(&error.path),
-            }
+        let line = match (&no_json, first_line) {
+            (Some((line, _)), Some(first)) => Some(first + line.saturating_sub(1)),
+            (Some(_), None) => None,
+            (None, _) => no_tree,
+        };
+        let parsed = Config::parse(scalar.text.as_bytes()).map_err(|error| match &no_json {
+            Some((_, found)) => ConfigError { found: found.clone(), ..error },
+            None => error,
+        });
+        read.config = read.accept(parsed, findings, |read, error| match line {
+            Some(line) => place.on_line(line),
+            None if no_json.is_some() => place,
+            None => read.line_of(&error.path),
         });
         read
     }
@@ -190,6 +221,30 @@ impl<'a> Configuration<'a> {
         let policies = self.config.as_ref().map(|config| config.policies.values());
         policies.into_iter().flatten().map(AsRef::as_ref).filter(|policy| policy.mode != Mode::Off)
     }
+
+    /// The same, to keep.
+    pub(super) fn shared_policies(&self) -> impl Iterator<Item = Rc<Policy>> {
+        let policies = self.config.as_ref().map(|config| config.policies.values());
+        policies.into_iter().flatten().filter(|policy| policy.mode != Mode::Off).map(Rc::clone)
+    }
+}
+
+/// What is wrong with text that is no JSON, in words that do not presume a parser.
+fn not_json(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let message = message.split(" at line ").next().unwrap_or_default();
+    let plain = match message {
+        "trailing comma" => "a comma with nothing after it",
+        "trailing characters" => "more text after the end of the JSON object",
+        "expected value" => "something that is no value: a word without quotes, a comma too many, or nothing",
+        "expected `:`" => "a name without a colon after it",
+        "expected `,` or `}`" => "no comma or closing brace after a member",
+        "expected `,` or `]`" => "no comma or closing bracket after an element",
+        "key must be a string" => "a name without double quotes",
+        eof if eof.starts_with("EOF while parsing") => "the end of the text in the middle of it",
+        other => other,
+    };
+    format!("no JSON: {plain} (column {})", error.column())
 }
 
 /// Line of a path such as `policies.pay.scope[0].jwt` in a tree. Names may have dots in them.

@@ -1,44 +1,202 @@
-//! Whether what the scope reads was made by somebody before our filter.
+//! Whether what the scope reads was made by somebody before our filter, on each marked route.
 
 use super::code::Code;
+use super::finding::Severity::{self, Error, Warning};
 use super::guard::Guard;
+use super::jwt::{self, Payload};
+use super::matching::example;
+use super::peer;
 use super::place::{Findings, Place};
+use super::routes::Marked;
+use super::switch::{Switch, switch};
 use super::world::{Chain, Filter, typed};
-use fencepost_filter_core::policy::Policy;
+use fencepost_filter_core::policy::{Mode, Policy};
 use fencepost_filter_core::scope::{ScopePolicy, ScopeSource};
 
 /// Filters that may leave anything anywhere.
 const ANYTHING: [&str; 6] = ["ext_proc", "lua", "wasm", "golang", "dynamic_modules", "composite"];
 
-/// See the module.
-pub(super) fn check(chain: &Chain<'_>, index: usize, guard: &Guard<'_>, findings: &mut Findings) {
+const JWT_AUTHN: &str = "envoy.filters.http.jwt_authn";
+
+/// What is before our filter, on one route or on any.
+struct Seen<'c, 'a> {
+    chain: &'c Chain<'a>,
+    before: Vec<&'c Filter<'a>>,
+    marked: Option<&'c Marked<'a>>,
+}
+
+/// What is wrong with a source.
+struct Wrong<'a> {
+    severity: Severity,
+    code: Code,
+    /// Where, if not where the source is named.
+    place: Option<Place<'a>>,
+    found: String,
+    expected: &'static str,
+}
+
+impl Wrong<'_> {
+    fn missing(found: String, expected: &'static str) -> Self {
+        Self { severity: Error, code: Code::AuthenticationMissing, place: None, found, expected }
+    }
+}
+
+/// What a policy needs.
+enum Need<'p> {
+    Source(&'p ScopeSource),
+    Metadata(&'p str),
+}
+
+/// Checks the policies in use; all of them, if the routes are not known.
+pub(super) fn check(
+    chain: &Chain<'_>,
+    index: usize,
+    guard: &Guard<'_>,
+    marked: &[Marked<'_>],
+    findings: &mut Findings,
+) {
     let before = chain.filters.get(..index).unwrap_or_default();
-    let before: Vec<_> = before.iter().filter(|filter| is_on(chain, filter)).collect();
-    for policy in guard.configuration.policies() {
-        if let ScopePolicy::Sources(sources) = &policy.scope {
-            for (i, source) in sources.iter().enumerate() {
-                let place = guard.configuration.line_of_setting(&policy.name, &format!("scope[{i}]"));
-                check_source(chain, &before, source, policy, place, findings);
-            }
+    let written =
+        || Seen { chain, before: before.iter().filter(|filter| !filter.disabled).collect(), marked: None };
+    if chain.routes.is_none() {
+        for policy in guard.configuration.policies() {
+            check_policy(&written(), &written(), guard, policy, findings);
         }
-        for (i, name) in policy.require_metadata.iter().enumerate() {
-            if !leaves_metadata(&before, name) {
-                let place =
-                    guard.configuration.line_of_setting(&policy.name, &format!("require_metadata[{i}]"));
-                let found = format!("no filter before that leaves metadata as {name:?}");
-                findings.error(place, Code::RequiredMetadataMissing, found, "that filter before this one");
-            }
+        return;
+    }
+    for marked in marked.iter().filter(|marked| marked.policy.mode != Mode::Off) {
+        let on = before.iter().filter(|filter| switch(filter, &marked.levels()).is_on()).collect();
+        let seen = Seen { chain, before: on, marked: Some(marked) };
+        check_policy(&seen, &written(), guard, &marked.policy, findings);
+    }
+}
+
+fn check_policy(
+    seen: &Seen<'_, '_>,
+    written: &Seen<'_, '_>,
+    guard: &Guard<'_>,
+    policy: &Policy,
+    findings: &mut Findings,
+) {
+    let mut needs = Vec::new();
+    if let ScopePolicy::Sources(sources) = &policy.scope {
+        needs.extend((0..).zip(sources).map(|(i, source)| (format!("scope[{i}]"), Need::Source(source))));
+    }
+    let required = (0..).zip(&policy.require_metadata);
+    needs.extend(required.map(|(i, name)| (format!("require_metadata[{i}]"), Need::Metadata(name))));
+    for (setting, need) in needs {
+        let Some(wrong) = judge(seen, &need, policy) else { continue };
+        let place = match seen.marked {
+            Some(marked) => marked.place_of(guard, &setting),
+            None => guard.configuration.line_of_setting(&policy.name, &setting),
+        };
+        // Right without the route's word: then that is what is wrong.
+        let off = judge(written, &need, policy).is_none().then(|| switched_off(seen, written)).flatten();
+        if let Some((name, off)) = off {
+            let found = format!("{name:?} off on a route under policy {:?}", policy.name);
+            let expected = "it on: the policy needs what it leaves";
+            findings.add(Error, off, Code::AuthenticationOff, found, expected);
+        } else {
+            let Wrong { severity, code, place: own, found, expected } = wrong;
+            findings.add(severity, own.unwrap_or(place), code, found, expected);
         }
     }
 }
 
-/// On, or turned on by some route.
-fn is_on(chain: &Chain<'_>, filter: &Filter<'_>) -> bool {
-    let configured = |place: &Place<'_>| place.get("typed_per_filter_config").get(&filter.name).exists();
-    !filter.disabled
-        || chain
-            .virtual_hosts()
-            .any(|host| configured(&host) || host.get("routes").items().any(|r| configured(&r)))
+/// The first filter that is on by default and off on the route.
+fn switched_off<'c, 'a>(seen: &Seen<'c, 'a>, written: &Seen<'c, 'a>) -> Option<(&'c str, Place<'a>)> {
+    let levels = seen.marked?.levels();
+    written.before.iter().find_map(|filter| match switch(filter, &levels) {
+        Switch::Off(place) => Some((filter.name.as_str(), place)),
+        Switch::On => None,
+    })
+}
+
+fn judge<'a>(seen: &Seen<'_, 'a>, need: &Need<'_>, policy: &Policy) -> Option<Wrong<'a>> {
+    let before = &seen.before;
+    match need {
+        Need::Metadata(name) if !leaves_metadata(before, name) => Some(Wrong {
+            severity: Error,
+            code: Code::RequiredMetadataMissing,
+            place: None,
+            found: format!("no filter before that leaves metadata as {name:?}"),
+            expected: "that filter before this one",
+        }),
+        Need::Source(ScopeSource::Jwt { filter, payload, .. }) => judge_jwt(seen, filter, payload, policy),
+        Need::Source(ScopeSource::PeerSan) => {
+            peer::judge(seen.chain).map(|(severity, place, found, expected)| Wrong {
+                severity,
+                code: Code::PeerCertificateUnverified,
+                place,
+                found: found.to_owned(),
+                expected,
+            })
+        }
+        Need::Source(ScopeSource::Metadata { filter, .. }) if !leaves_metadata(before, filter) => {
+            let found = format!("no filter before that leaves metadata as {filter:?}");
+            Some(Wrong::missing(found, "that filter before this one"))
+        }
+        Need::Source(ScopeSource::FilterState { key }) if !sets_filter_state(seen) => Some(Wrong::missing(
+            format!("no filter before that sets filter state {key:?}"),
+            "it before the filter",
+        )),
+        Need::Source(ScopeSource::Header { name }) if !is_overwritten(seen, name) => Some(Wrong {
+            severity: Warning,
+            code: Code::TrustedHeaderOpen,
+            place: None,
+            found: format!("header {name:?} declared trusted, and nothing before that overwrites it"),
+            expected: "a filter before this one that sets or removes it, whatever the client sent",
+        }),
+        _ => None,
+    }
+}
+
+fn judge_jwt<'a>(seen: &Seen<'_, 'a>, name: &str, payload: &str, policy: &Policy) -> Option<Wrong<'a>> {
+    let jwt: Vec<_> = seen.before.iter().filter(|filter| filter.word() == "jwt_authn").collect();
+    // A JWT may be verified by another filter, if the scope names it.
+    if jwt.is_empty() && (name == JWT_AUTHN || !leaves_metadata(&seen.before, name)) {
+        let found = format!("policy {:?} scoped by a JWT, and no jwt_authn before the filter", policy.name);
+        return Some(Wrong::missing(found, "jwt_authn before the filter"));
+    }
+    // Under another name its configuration may be elsewhere.
+    if jwt.is_empty() || name != JWT_AUTHN || jwt.iter().any(|filter| !filter.config.exists()) {
+        return None;
+    }
+    let without = |place, severity, found| Wrong {
+        severity,
+        code: Code::JwtPayloadMissing,
+        place,
+        found,
+        expected: "the name that the scope reads in payload_in_metadata of every provider",
+    };
+    let nobody = || format!("no provider of jwt_authn with payload_in_metadata: {payload}");
+    let Some(marked) = seen.marked else {
+        let left = jwt.iter().any(|filter| jwt::of_filter(filter, payload));
+        return (!left).then(|| without(None, Error, nobody()));
+    };
+    let mut wrongs = Vec::new();
+    for filter in jwt {
+        wrongs.push(match jwt::of_route(filter, marked, payload) {
+            Payload::Left => return None,
+            Payload::Partly(provider) => {
+                let found = format!("a provider without payload_in_metadata: {payload}: its callers get 403");
+                without(Some(provider), Warning, found)
+            }
+            Payload::Never => without(None, Error, nobody()),
+            Payload::NotAsked(rule) => Wrong {
+                severity: Error,
+                code: Code::AuthenticationOff,
+                place: Some(rule),
+                found: format!(
+                    "no token asked for on {:?}, a route under policy {:?}",
+                    example(&marked.route.get("match")).unwrap_or("a route"),
+                    policy.name
+                ),
+                expected: "a rule of jwt_authn for this path, with its providers",
+            },
+        });
+    }
+    wrongs.into_iter().next()
 }
 
 fn leaves_metadata(before: &[&Filter<'_>], name: &str) -> bool {
@@ -54,120 +212,55 @@ fn leaves_metadata(before: &[&Filter<'_>], name: &str) -> bool {
     })
 }
 
-fn check_source(
-    chain: &Chain<'_>,
-    before: &[&Filter<'_>],
-    source: &ScopeSource,
-    policy: &Policy,
-    place: Place<'_>,
-    findings: &mut Findings,
-) {
-    let missing = |findings: &mut Findings, found: String, expected: &str| {
-        findings.error(place, Code::AuthenticationMissing, found, expected);
-    };
-    match source {
-        ScopeSource::Jwt { filter, payload, .. } => {
-            let jwt: Vec<_> = before.iter().filter(|filter| filter.word() == "jwt_authn").collect();
-            if jwt.is_empty() && !leaves_other_payload(before, filter) {
-                let found =
-                    format!("policy {:?} scoped by a JWT, and no jwt_authn before the filter", policy.name);
-                missing(findings, found, "jwt_authn before the filter");
-            } else if !jwt.is_empty() && filter == "envoy.filters.http.jwt_authn" {
-                let leaves = jwt.iter().any(|jwt| {
-                    let mut providers = jwt.config.get("providers").members();
-                    providers.any(|(_, provider)| provider.get("payload_in_metadata").is(payload))
-                });
-                if !leaves {
-                    let found = format!("no provider of jwt_authn with payload_in_metadata: {payload}");
-                    let expected = "the name that the scope reads in payload_in_metadata of the providers";
-                    findings.error(place, Code::JwtPayloadMissing, found, expected);
-                }
-            }
-        }
-        ScopeSource::PeerSan => check_peer(chain, place, findings),
-        ScopeSource::Metadata { filter, .. } if !leaves_metadata(before, filter) => {
-            let found = format!("no filter before that leaves metadata as {filter:?}");
-            missing(findings, found, "that filter before this one");
-        }
-        ScopeSource::FilterState { key } => {
-            let sets = |filter: &&&Filter<'_>| {
-                filter.word() == "set_filter_state" || ANYTHING.contains(&filter.word())
-            };
-            let network = chain.filter_chain.is_some_and(|chain| {
-                chain
-                    .get("filters")
-                    .items()
-                    .any(|filter| typed(&filter.get("typed_config")).0.contains("set_filter_state"))
-            });
-            if !before.iter().any(|filter| sets(&filter)) && !network {
-                missing(
-                    findings,
-                    format!("no filter before that sets filter state {key:?}"),
-                    "it before the filter",
-                );
-            }
-        }
-        ScopeSource::Header { name } if !is_overwritten(chain, before, name) => {
-            let found = format!("header {name:?} declared trusted, and nothing before that overwrites it");
-            let expected = "a filter before this one that sets or removes it, whatever the client sent";
-            findings.warning(place, Code::TrustedHeaderOpen, found, expected);
-        }
-        _ => {}
-    }
+fn sets_filter_state(seen: &Seen<'_, '_>) -> bool {
+    let network = seen.chain.filter_chain.is_some_and(|chain| {
+        let mut filters = chain.get("filters").items();
+        filters.any(|filter| typed(&filter.get("typed_config")).0.contains("set_filter_state"))
+    });
+    let sets = |word: &str| word == "set_filter_state" || ANYTHING.contains(&word);
+    network || seen.before.iter().any(|filter| sets(filter.word()))
 }
 
-/// A JWT may be verified by another filter, if the scope names it.
-fn leaves_other_payload(before: &[&Filter<'_>], name: &str) -> bool {
-    name != "envoy.filters.http.jwt_authn" && leaves_metadata(before, name)
-}
-
-fn check_peer(chain: &Chain<'_>, place: Place<'_>, findings: &mut Findings) {
-    let Some(filter_chain) = chain.filter_chain else { return };
-    let socket = filter_chain.get("transport_socket");
-    let (kind, tls) = typed(&socket.get("typed_config"));
-    let found = if !socket.exists() {
-        "a listener without TLS"
-    } else if !kind.ends_with("DownstreamTlsContext") && !kind.ends_with("QuicDownstreamTransport") {
-        // Some other transport; meshes have their own.
-        return;
-    } else {
-        let tls =
-            if kind.ends_with("QuicDownstreamTransport") { tls.get("downstream_tls_context") } else { tls };
-        let common = tls.get("common_tls_context");
-        let checks =
-            ["validation_context", "validation_context_sds_secret_config", "combined_validation_context"];
-        if !checks.iter().any(|name| common.get(name).exists()) {
-            "a listener that checks no client certificates"
-        } else if !tls.get("require_client_certificate").is_true() {
-            let found = "client certificates that are optional";
-            let expected = "require_client_certificate: true, or those without one get 403 on guarded routes";
-            return findings.note(socket, Code::PeerCertificateUnverified, found, expected);
-        } else {
-            return;
-        }
-    };
-    let expected = "DownstreamTlsContext with require_client_certificate: true and a validation context";
-    let place = if socket.exists() { socket } else { place };
-    findings.error(place, Code::PeerCertificateUnverified, found, expected);
-}
-
-fn is_overwritten(chain: &Chain<'_>, before: &[&Filter<'_>], name: &str) -> bool {
-    let removed = chain.routes.map(|routes| routes.get("internal_only_headers"));
-    if removed.is_some_and(|removed| removed.items().any(|header| is_name(&header, name))) {
+/// Whether a client's own value never gets to the filter.
+fn is_overwritten(seen: &Seen<'_, '_>, name: &str) -> bool {
+    let manager = seen.chain.manager;
+    let mut removed =
+        seen.chain.routes.into_iter().flat_map(|routes| routes.get("internal_only_headers").items());
+    if removed.any(|header| is_name(&header, name)) {
         return true;
     }
-    before.iter().any(|filter| match filter.word() {
+    let forward = manager.get("forward_client_cert_details");
+    let sanitized = !forward.exists() || forward.is("SANITIZE") || forward.is("SANITIZE_SET");
+    if name == "x-forwarded-client-cert" && sanitized {
+        return true;
+    }
+    let mut early = manager.get("early_header_mutation_extensions").items();
+    if early.any(|one| mutations_overwrite(typed(&one.get("typed_config")).1.get("mutations"), name)) {
+        return true;
+    }
+    seen.before.iter().any(|filter| match filter.word() {
         "basic_auth" => is_name(&filter.config.get("forward_username_header"), name),
         "api_key_auth" => is_name(&filter.config.at("forwarding.header"), name),
         "jwt_authn" => filter.config.get("providers").members().any(|(_, provider)| {
             let mut claims = provider.get("claim_to_headers").items();
             claims.any(|claim| is_name(&claim.get("header_name"), name))
+                || is_name(&provider.get("forward_payload_header"), name)
         }),
-        "header_mutation" => filter.config.at("mutations.request_mutations").items().any(|mutation| {
-            is_name(&mutation.get("remove"), name) || is_name(&mutation.at("append.header.key"), name)
-        }),
+        "header_mutation" => mutations_overwrite(filter.config.at("mutations.request_mutations"), name),
         "ext_authz" | "oauth2" => true,
         word => ANYTHING.contains(&word),
+    })
+}
+
+/// Whether mutations set or remove a header whatever is there. Adding a value, or setting it only
+/// where none is, keeps the client's.
+fn mutations_overwrite(mutations: Place<'_>, name: &str) -> bool {
+    mutations.items().any(|mutation| {
+        let append = mutation.get("append");
+        let action = append.get("append_action");
+        let overwrites = ["OVERWRITE_IF_EXISTS_OR_ADD", "OVERWRITE_IF_EXISTS", "2", "3"];
+        is_name(&mutation.get("remove"), name)
+            || is_name(&append.at("header.key"), name) && overwrites.iter().any(|word| action.is(word))
     })
 }
 

@@ -1,17 +1,21 @@
 //! Manifests: patches of Istio and Envoy Gateway, plugins, lists, and files inside ConfigMaps.
 
 use super::code::Code;
-use super::guard::{Configuration, is_our_configuration, is_ours};
+use super::guard::{Configuration, check_changed, is_our_configuration, is_ours};
+use super::patches::segments;
 use super::place::{Findings, Place};
 use super::tree::{self, Kind, Node, NotYaml};
 use super::world::{LooseFilter, Position, World};
-use fencepost_filter_core::guard::METADATA_NAMESPACE;
 use fencepost_filter_core::scope::{ScopePolicy, ScopeSource};
 
-/// Filters that authenticate: what is put before them runs without an identity.
-const AUTHENTICATION: [&str; 6] = [
+/// Filters that authenticate, and the first one in Istio: what is put before them runs without an
+/// identity.
+pub(super) const AUTHENTICATION: [&str; 9] = [
     "envoy.filters.http.jwt_authn",
     "istio_authn",
+    "istio.authn",
+    "istio.metadata_exchange",
+    "envoy.filters.http.api_key_auth",
     "envoy.filters.http.ext_authz",
     "envoy.filters.http.rbac",
     "envoy.filters.http.oauth2",
@@ -23,24 +27,35 @@ pub(super) fn is_manifest(document: &Node) -> bool {
     document.get("apiVersion").exists() && document.get("kind").exists()
 }
 
-/// Envoy's files inside the ConfigMaps of a document, as documents with their lines.
-pub(super) fn embedded(document: &Node) -> Result<Vec<Node>, NotYaml> {
-    let mut found = Vec::new();
+/// Envoy's files inside the ConfigMaps of a document, as documents with their lines. One that can't
+/// be read is no reason not to read the others.
+pub(super) fn embedded(document: &Node) -> (Vec<Node>, Vec<NotYaml>) {
+    let (mut found, mut unread) = (Vec::new(), Vec::new());
     if document.get("kind").text().is_some_and(|kind| kind.ends_with("List")) {
         for item in document.get("items").items() {
-            found.extend(embedded(item)?);
+            let (inner, not_yaml) = embedded(item);
+            found.extend(inner);
+            unread.extend(not_yaml);
         }
     }
     if document.get("kind").text() == Some("ConfigMap") {
         for member in document.get("data").members() {
             let Kind::Scalar(scalar) = &member.value.kind else { continue };
             let envoys = ["static_resources", "staticResources", "type.googleapis.com/envoy."];
-            if envoys.iter().any(|word| scalar.text.contains(word)) {
-                found.extend(tree::parse(&scalar.text, scalar.block_line.unwrap_or(member.line))?);
+            if !envoys.iter().any(|word| scalar.text.contains(word)) {
+                continue;
+            }
+            let line = scalar.block_line.unwrap_or(member.line);
+            match tree::parse(&scalar.text, line) {
+                Ok(inner) if inner.iter().all(|one| matches!(one.kind, Kind::Map(_) | Kind::Null)) => {
+                    found.extend(inner);
+                }
+                Ok(_) => unread.push(NotYaml { line, message: "neither a map nor empty".to_owned() }),
+                Err(error) => unread.push(error),
             }
         }
     }
-    Ok(found)
+    (found, unread)
 }
 
 /// Adds a manifest to a world of fragments. Plugins are checked at once; the number of those that
@@ -53,8 +68,8 @@ pub(super) fn add<'a>(
 ) -> usize {
     let kind = manifest.get("kind").text().unwrap_or_default();
     match kind {
-        "EnvoyFilter" => add_envoy_filter(manifest, mesh),
-        "EnvoyPatchPolicy" => add_patch_policy(manifest, gateway),
+        "EnvoyFilter" => add_envoy_filter(manifest, mesh, findings),
+        "EnvoyPatchPolicy" => add_patch_policy(manifest, gateway, findings),
         "WasmPlugin" => {
             let spec = manifest.get("spec");
             return check_plugin(kind, &manifest, spec, spec.get("plugin_config"), findings);
@@ -77,74 +92,132 @@ pub(super) fn add<'a>(
     0
 }
 
-fn add_envoy_filter<'a>(manifest: Place<'a>, world: &mut World<'a>) {
-    let mut filters = Vec::new();
-    let mut extensions = Vec::new();
-    for patch in manifest.at("spec.config_patches").items() {
+fn add_envoy_filter<'a>(manifest: Place<'a>, world: &mut World<'a>, findings: &mut Findings) {
+    let patches = || manifest.at("spec.config_patches").items();
+    // Filters look their configurations up.
+    for extension in patches().filter(|patch| patch.get("apply_to").is("EXTENSION_CONFIG")) {
+        let value = extension.at("patch.value");
+        let name = value.get("name").text().unwrap_or_default().to_owned();
+        world.extensions.insert(name, value.get("typed_config"));
+    }
+    for patch in patches() {
         let value = patch.at("patch.value");
         match patch.get("apply_to").text().unwrap_or_default() {
-            "HTTP_FILTER" => {
-                let position = match patch.at("patch.operation").text().unwrap_or_default() {
-                    "INSERT_FIRST" => Position::First,
-                    "INSERT_BEFORE" => {
-                        let next = patch.at("match.listener.filter_chain.filter.sub_filter.name").text();
-                        match next {
-                            Some(name) if !AUTHENTICATION.contains(&name) => Position::Later,
-                            _ => Position::First,
-                        }
-                    }
-                    _ => Position::Later,
-                };
-                filters.push((value, position));
-            }
-            "EXTENSION_CONFIG" => {
-                let name = value.get("name").text().unwrap_or_default().to_owned();
-                world.extensions.insert(name, value.get("typed_config"));
-                extensions.push(value);
-            }
+            "HTTP_FILTER" => add_http_filter(patch, world, findings),
             "CLUSTER" => world.clusters.push(value),
-            "LISTENER" => world.listeners.push(value),
-            "HTTP_ROUTE" | "VIRTUAL_HOST" => world.loose_routes.push(value),
-            "ROUTE_CONFIGURATION" => world.loose_routes.extend(value.get("virtual_hosts").items()),
+            "LISTENER" if !patch.at("patch.operation").is("MERGE") => world.listeners.push(value),
+            // Pieces of the others are read apart.
             _ => {}
         }
-    }
-    let is_named = |extension: &Place<'_>| {
-        let name = extension.get("name").text();
-        filters.iter().any(|(filter, _)| filter.get("name").text() == name)
-    };
-    let unnamed: Vec<_> = extensions.iter().filter(|extension| !is_named(extension)).copied().collect();
-    let all = filters.into_iter().chain(unnamed.into_iter().map(|extension| (extension, Position::Later)));
-    for (place, position) in all {
-        let filter = world.filter(place);
-        world.loose_filters.push(LooseFilter { filter, position });
     }
 }
 
-fn add_patch_policy<'a>(manifest: Place<'a>, world: &mut World<'a>) {
+fn add_http_filter<'a>(patch: Place<'a>, world: &mut World<'a>, findings: &mut Findings) {
+    let value = patch.at("patch.value");
+    let name = patch.at("match.listener.filter_chain.filter.sub_filter.name");
+    let next = name.text().unwrap_or_default();
+    let filter = world.filter(value);
+    let is_router = next == ROUTER;
+    let position = match patch.at("patch.operation").text().unwrap_or_default() {
+        "INSERT_FIRST" => Position::First,
+        "INSERT_BEFORE" if next.is_empty() => Position::First,
+        "INSERT_BEFORE" => Position::Before(next.to_owned()),
+        "INSERT_AFTER" if is_router || next.is_empty() => Position::Last,
+        "ADD" => Position::Last,
+        "REMOVE" | "REPLACE" if next.contains("fencepost") && !is_ours(&filter) => {
+            return report_removed(name, findings);
+        }
+        "REMOVE" => return,
+        "MERGE" => {
+            if next.contains("fencepost") || is_ours(&filter) {
+                check_merged(value, findings);
+            }
+            return;
+        }
+        _ => Position::Later,
+    };
+    world.loose_filters.push(LooseFilter { filter, position });
+}
+
+const ROUTER: &str = "envoy.filters.http.router";
+
+fn report_removed(place: Place<'_>, findings: &mut Findings) {
+    let found = "a patch that takes the filter out";
+    findings.error(
+        place,
+        Code::FilterMisplaced,
+        found,
+        "no such patch: nothing is guarded without the filter",
+    );
+}
+
+/// A change of our filter: only what it says.
+fn check_merged(value: Place<'_>, findings: &mut Findings) {
+    let disabled = value.get("disabled");
+    if disabled.is_true() {
+        let expected = "it on, or no metadata of it on any route";
+        findings.error(disabled, Code::FilterDisabled, "the filter off", expected);
+    }
+    let plugin = super::world::typed(&value.get("typed_config")).1.get("config");
+    if plugin.exists() {
+        check_changed(plugin, findings);
+    }
+}
+
+fn add_patch_policy<'a>(manifest: Place<'a>, world: &mut World<'a>, findings: &mut Findings) {
     for patch in manifest.at("spec.json_patches").items() {
         let kind = patch.get("type").text().unwrap_or_default();
-        let path = patch.at("operation.path").text().unwrap_or_default();
-        let json_path = patch.at("operation.json_path").text().unwrap_or_default();
-        let value = patch.at("operation.value");
-        let last = path.rsplit('/').next().unwrap_or_default();
-        match kind.rsplit('.').next().unwrap_or_default() {
-            "Cluster" => world.clusters.push(value),
-            "Listener" if [path, json_path].iter().any(|path| path.contains("http_filters")) => {
-                let first = if last == "0" { Position::First } else { Position::Later };
-                let list: Vec<_> = value.items().collect();
-                let one = if list.is_empty() { vec![value] } else { list };
-                for place in one {
-                    let filter = world.filter(place);
-                    world.loose_filters.push(LooseFilter { filter, position: first });
-                }
+        let operation = patch.get("operation");
+        let value = operation.get("value");
+        let way = segments(operation.node);
+        let at = way.iter().position(|segment| segment == "http_filters");
+        match (kind.rsplit('.').next().unwrap_or_default(), at) {
+            ("Cluster", _) => world.clusters.push(value),
+            ("Listener", Some(at)) => {
+                add_patched_filters(operation, way.get(at + 1..).unwrap_or_default(), world, findings);
             }
-            "Listener" => world.listeners.push(value),
-            // The metadata itself, without the route around it.
-            "RouteConfiguration" if last == METADATA_NAMESPACE => world.loose_marks.push(value),
-            "RouteConfiguration" => world.loose_routes.push(value),
+            ("Listener", None) if way.is_empty() => world.listeners.push(value),
+            // Pieces of the others are read apart.
             _ => {}
         }
+    }
+}
+
+/// A change of the list of filters, or of one in it.
+fn add_patched_filters<'a>(
+    operation: Place<'a>,
+    below: &[String],
+    world: &mut World<'a>,
+    findings: &mut Findings,
+) {
+    let value = operation.get("value");
+    let selected = below.first().map(String::as_str).unwrap_or_default();
+    let op = operation.get("op").text().unwrap_or_default();
+    if op == "remove" || below.len() > 1 {
+        // A filter itself, or a field of it.
+        let ours = selected.contains("fencepost");
+        match below.get(1..).unwrap_or_default() {
+            [] if ours && op == "remove" => report_removed(operation, findings),
+            [field] if ours && field == "disabled" && value.is_true() => {
+                let expected = "it on, or no metadata of it on any route";
+                findings.error(value, Code::FilterDisabled, "the filter off", expected);
+            }
+            _ => {}
+        }
+        return;
+    }
+    let named =
+        selected.split(['\'', '"']).find(|word| word.contains("envoy.filters.") || word.contains("authn"));
+    let position = match (selected, named) {
+        ("0", _) => Position::First,
+        ("-", _) => Position::Last,
+        (_, Some(name)) => Position::Before(name.to_owned()),
+        _ => Position::Later,
+    };
+    let list: Vec<_> = value.items().collect();
+    for place in if list.is_empty() { vec![value] } else { list } {
+        let filter = world.filter(place);
+        world.loose_filters.push(LooseFilter { filter, position: position.clone() });
     }
 }
 

@@ -1,21 +1,19 @@
-//! The loopback chain of detached execution: each of its lines is part of a promise.
+//! Where detached requests go: the cluster, the internal listener, and the routes there. The chain
+//! itself is in `loopback_chain`.
 
 use super::clusters::{check_breakers, missing};
 use super::code::Code;
-use super::guard::{Guard, is_ours};
+use super::guard::Guard;
+use super::loopback_chain::{self, Needs};
+use super::matching::{Cover, cover_paths, example};
 use super::place::{Findings, Place};
-use super::routes::{Marked, check_action};
+use super::routes::Marked;
 use super::times::check_run;
-use super::world::{Chain, World};
-use fencepost_filter_core::exchange::detached::{MAX_RUN_HEADER, REPORT_HEADER};
-use fencepost_filter_core::policy::{Execution, Policy, Retries};
+use super::undone::check_rules;
+use super::world::{Chain, World, routes_of, typed};
+use fencepost_filter_core::policy::{Execution, Mode, Policy, Retries};
 use std::collections::BTreeMap;
-
-/// What the report is made of, in this order.
-const REPORT: &str =
-    "%RESPONSE_CODE_DETAILS%|%RESPONSE_FLAGS%|%UPSTREAM_REQUEST_ATTEMPT_COUNT%|%UPSTREAM_WIRE_BYTES_SENT%";
-
-const OVERWRITE: &str = "OVERWRITE_IF_EXISTS_OR_ADD";
+use std::rc::Rc;
 
 /// Envoy's own circuit breakers, and one.
 const BREAKERS_MIN: u64 = 1_025;
@@ -23,23 +21,30 @@ const BREAKERS_MIN: u64 = 1_025;
 /// Checks where detached requests go: once per cluster, and once per route.
 pub(super) fn check(world: &World<'_>, guard: &Guard<'_>, marked: &[Marked<'_>], findings: &mut Findings) {
     let mut clusters = BTreeMap::new();
-    for policy in guard.configuration.policies() {
+    for (policy, own) in policies(guard, marked) {
         if let Execution::Detached { cluster, loopback, .. } = &policy.execution {
-            let (believed, retries) = clusters.entry(cluster.as_str()).or_insert((false, Retries::Suppress));
+            let (believed, needs) = clusters
+                .entry(cluster.clone())
+                .or_insert((false, Needs { retries: Retries::Suppress, max_run_ms: 0 }));
             *believed |= *loopback;
             if policy.retries == Retries::Allow {
-                *retries = Retries::Allow;
+                needs.retries = Retries::Allow;
             }
-            let place = guard.configuration.line_of_setting(&policy.name, "execution.detached.cluster");
+            needs.max_run_ms = needs.max_run_ms.max(policy.max_run_ms);
+            let setting = "execution.detached.cluster";
+            let place = match own {
+                Some(marked) => marked.place_of(guard, setting),
+                None => guard.configuration.line_of_setting(&policy.name, setting),
+            };
             if world.cluster(cluster).is_none() {
                 missing(world, place, cluster, Code::DetachedClusterMissing, findings);
             }
         }
     }
-    for (name, (believed, retries)) in clusters {
-        let Some(cluster) = world.cluster(name) else { continue };
+    for (name, (believed, needs)) in clusters {
+        let Some(cluster) = world.cluster(&name) else { continue };
         if !believed {
-            check_without(name, marked, findings);
+            check_without(&name, marked, findings);
             continue;
         }
         check_breakers(cluster, BREAKERS_MIN, Code::LoopbackClusterBreakers, findings);
@@ -58,12 +63,25 @@ pub(super) fn check(world: &World<'_>, guard: &Guard<'_>, marked: &[Marked<'_>],
             chain.listener.is_some_and(|listener| listener.get("name").is(listener_name))
         };
         for chain in world.chains.iter().filter(is_loopback) {
-            check_chain(chain, retries, findings);
-            for marked in marked.iter().filter(|marked| leads_to(&marked.policy, name)) {
+            loopback_chain::check(chain, &needs, findings);
+            for marked in marked.iter().filter(|marked| leads_to(&marked.policy, &name)) {
                 check_route(chain, marked, findings);
             }
         }
     }
+}
+
+/// Policies of the configuration, and those that routes make by what they override.
+fn policies<'m, 'a>(
+    guard: &Guard<'a>,
+    marked: &'m [Marked<'a>],
+) -> Vec<(Rc<Policy>, Option<&'m Marked<'a>>)> {
+    let written: Vec<_> = guard.configuration.shared_policies().collect();
+    let overridden = marked.iter().filter(|marked| {
+        marked.policy.mode != Mode::Off && !written.iter().any(|policy| Rc::ptr_eq(policy, &marked.policy))
+    });
+    let overridden: Vec<_> = overridden.map(|marked| (Rc::clone(&marked.policy), Some(marked))).collect();
+    written.into_iter().map(|policy| (policy, None)).chain(overridden).collect()
 }
 
 fn leads_to(policy: &Policy, name: &str) -> bool {
@@ -135,125 +153,14 @@ fn check_listener(world: &World<'_>, cluster: Place<'_>, name: &str, findings: &
     }
     let Some(bootstrap) = world.bootstrap else { return };
     let mut extensions = bootstrap.get("bootstrap_extensions").items();
-    if !extensions.any(|extension| extension.get("name").is("envoy.bootstrap.internal_listener")) {
+    let is_it = |extension: &Place<'_>| {
+        extension.get("name").is("envoy.bootstrap.internal_listener")
+            || typed(&extension.get("typed_config")).0.ends_with("internal_listener.v3.InternalListener")
+    };
+    if !extensions.any(|extension| is_it(&extension)) {
         let found = "no bootstrap extension for internal listeners";
         let expected = "envoy.bootstrap.internal_listener in bootstrap_extensions";
         findings.error(bootstrap, Code::InternalListenerExtensionMissing, found, expected);
-    }
-}
-
-fn check_chain(chain: &Chain<'_>, retries: Retries, findings: &mut Findings) {
-    let manager = chain.manager;
-    check_mutations(chain, retries, findings);
-    if let Some(ours) = chain.filters.iter().find(|filter| is_ours(filter)) {
-        let expected = "it in the outer chain only: here every request would meet its own claim";
-        findings.error(ours.place, Code::LoopbackGuarded, "the filter in the loopback chain", expected);
-    }
-    let forward = manager.get("forward_client_cert_details");
-    if !forward.is("ALWAYS_FORWARD_ONLY") {
-        let expected = "ALWAYS_FORWARD_ONLY, or the application misses the header of the outer listener";
-        findings.warning(forward, Code::LoopbackClientCertificate, forward.shown(), expected);
-    }
-    let remote = manager.get("use_remote_address");
-    if remote.is_true() {
-        let expected = "false: here the client is the outer listener";
-        findings.error(remote, Code::LoopbackRemoteAddress, remote.shown(), expected);
-    }
-    let Some(routes) = chain.routes else {
-        let found = "routes of the loopback that are not in the files";
-        findings.note(manager, Code::NotChecked, found, "the file that has them, to check them as well");
-        return;
-    };
-    let mut catches_all = false;
-    for host in chain.virtual_hosts() {
-        check_report(&host, &routes, findings);
-        let everything = host.get("domains").items().any(|domain| domain.is("*"));
-        let last = host.get("routes").items().last();
-        let caught = last.is_some_and(|route| {
-            let answers = route.get("direct_response").exists() || route.get("route").exists();
-            route.at("match.prefix").is("/") && answers
-        });
-        catches_all |= everything;
-        if !caught {
-            let found =
-                format!("virtual host {} without a last route for everything", host.get("name").shown());
-            let expected = "a last route {match: {prefix: /}, direct_response: {status: 404}}";
-            findings.warning(host.get("routes"), Code::LoopbackCatchAllMissing, found, expected);
-        }
-        for route in host.get("routes").items() {
-            check_action(chain, &host, &route, findings);
-        }
-    }
-    if !catches_all {
-        let expected = "a virtual host for \"*\" with a route that answers by itself";
-        findings.warning(routes, Code::LoopbackCatchAllMissing, "no virtual host for every domain", expected);
-    }
-}
-
-/// The mutations before the router.
-fn check_mutations(chain: &Chain<'_>, retries: Retries, findings: &mut Findings) {
-    let filters =
-        chain.filters.iter().filter(|filter| filter.word() == "header_mutation" && !filter.disabled);
-    let all: Vec<_> =
-        filters.flat_map(|filter| filter.config.at("mutations.request_mutations").items()).collect();
-    let sets = |name: &str, value: &str| {
-        all.iter().any(|mutation| {
-            let append = mutation.get("append");
-            append.at("header.key").is(name)
-                && append.at("header.value").is(value)
-                && append.get("append_action").is(OVERWRITE)
-        })
-    };
-    let place = chain.manager.get("http_filters");
-    if retries == Retries::Suppress && !sets("x-envoy-max-retries", "0") {
-        let expected = "header_mutation before the router that sets x-envoy-max-retries to 0 (OVERWRITE_IF_EXISTS_OR_ADD): \
-                        the header of the filter's own call does not get here";
-        findings.error(place, Code::LoopbackRetriesOn, "a loopback chain with retries", expected);
-    }
-    let request = [format!("%REQ({MAX_RUN_HEADER})%"), format!("%REQUEST_HEADER({MAX_RUN_HEADER})%")];
-    let timed = request.iter().any(|value| sets("x-envoy-upstream-rq-timeout-ms", value));
-    if !timed {
-        let expected = format!(
-            "header_mutation before the router that sets x-envoy-upstream-rq-timeout-ms to %REQ({MAX_RUN_HEADER})% \
-             ({OVERWRITE})"
-        );
-        findings.error(place, Code::LoopbackMaxRunMissing, "a loopback chain without max_run", expected);
-    } else if !all.iter().any(|mutation| mutation.get("remove").is(MAX_RUN_HEADER)) {
-        let found = format!("a loopback chain that sends {MAX_RUN_HEADER} to the application");
-        findings.warning(
-            place,
-            Code::LoopbackMaxRunMissing,
-            found,
-            "a mutation that removes it, after it was read",
-        );
-    }
-}
-
-/// The report, on a virtual host or on all of them.
-fn check_report(host: &Place<'_>, routes: &Place<'_>, findings: &mut Findings) {
-    let added = [host, routes].into_iter().flat_map(|level| level.get("response_headers_to_add").items());
-    let mut reports = added
-        .filter(|add| add.at("header.key").text().is_some_and(|key| key.eq_ignore_ascii_case(REPORT_HEADER)));
-    let Some(report) = reports.next() else {
-        let found = format!("virtual host {} without the report", host.get("name").shown());
-        let expected =
-            format!("response_headers_to_add with {REPORT_HEADER}: without it every ending is unknown");
-        findings.error(*host, Code::LoopbackReportMissing, found, expected);
-        return;
-    };
-    let value = report.at("header.value");
-    if !value.is(REPORT) {
-        findings.error(value, Code::LoopbackReportMissing, value.shown(), REPORT);
-    }
-    let action = report.get("append_action");
-    if !action.is(OVERWRITE) {
-        let expected = format!("append_action: {OVERWRITE}: an upstream's own header would be believed");
-        findings.error(
-            report,
-            Code::LoopbackReportForgeable,
-            format!("append_action {}", action.shown()),
-            expected,
-        );
     }
 }
 
@@ -269,10 +176,15 @@ fn check_route(chain: &Chain<'_>, marked: &Marked<'_>, findings: &mut Findings) 
     };
     let everything = |host: &Place<'_>| host.get("domains").items().any(|domain| domain.is("*"));
     let host = chain.virtual_hosts().find(exact).or_else(|| chain.virtual_hosts().find(everything));
-    let mut routes = host.into_iter().flat_map(|host| host.get("routes").items());
-    let found = routes.find(|route| matches(&route.get("match"), &marked.route.get("match"), path));
+    let mut routes = host.into_iter().flat_map(|host| routes_of(&host)).map(|(route, _)| route);
+    let found =
+        routes.find(|route| cover_paths(&route.get("match"), &marked.route.get("match")) == Cover::Whole);
     match (found, host) {
         (Some(route), Some(host)) if route.get("route").exists() => {
+            let shares = route.at("route.weighted_clusters.clusters").items();
+            for level in [Some(route), Some(host), chain.routes].into_iter().flatten().chain(shares) {
+                check_rules(&level, &marked.policy, findings);
+            }
             let own = route.at("route.retry_policy");
             let retries = if own.exists() { own } else { host.get("retry_policy") };
             check_run(&route.get("route"), &retries, &marked.policy, findings);
@@ -284,21 +196,4 @@ fn check_route(chain: &Chain<'_>, marked: &Marked<'_>, findings: &mut Findings) 
             findings.error(marked.route, Code::LoopbackRouteMissing, found, expected);
         }
     }
-}
-
-/// A path that a match takes; none where that can't be said.
-fn example<'a>(of: &Place<'a>) -> Option<&'a str> {
-    ["prefix", "path", "path_separated_prefix"].iter().find_map(|name| of.get(name).text())
-}
-
-/// Whether a match takes a path, or is the same as another. Its other conditions are not looked at.
-fn matches(of: &Place<'_>, other: &Place<'_>, path: &str) -> bool {
-    let same =
-        |name: &str| of.get(name).exists() && of.get(name).node.to_json() == other.get(name).node.to_json();
-    let under = |name: &str| of.get(name).text().is_some_and(|prefix| path.starts_with(prefix));
-    under("prefix")
-        || under("path_separated_prefix")
-        || same("path")
-        || same("safe_regex")
-        || same("path_match_policy")
 }

@@ -13,27 +13,38 @@ mod code;
 mod finding;
 mod guard;
 mod identity;
+mod ids;
+mod jwt;
 mod kubernetes;
 mod loopback;
+mod loopback_chain;
+mod loose;
+mod matching;
 mod order;
+mod patches;
+mod peer;
 mod place;
 mod replies;
 mod routes;
+mod shadow;
+mod switch;
 mod times;
 mod tree;
+mod undone;
+mod unused;
 mod world;
 
 pub use code::Code;
 pub use finding::{Finding, Report, Severity, Summary};
 
 use clap::{Args, ValueEnum};
+use fencepost_filter_core::policy::Mode;
 use guard::{Guard, is_ours};
 use place::{Findings, Place};
-use std::collections::BTreeSet;
-use std::io::Write as _;
-use std::path::PathBuf;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use world::{Chain, File, Position, World};
+use world::{Chain, File, World};
 
 /// Largest file that is read.
 const FILE_MAX: usize = 32 << 20;
@@ -42,7 +53,7 @@ const FILE_MAX: usize = 32 << 20;
 #[derive(Debug, Args)]
 pub struct Check {
     /// Envoy bootstraps, resource files or config dumps (YAML or JSON), or manifests of Istio, Envoy
-    /// Gateway or Kubernetes. Files given together are read together.
+    /// Gateway or Kubernetes; `-` is standard input. Files given together are read together.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -78,7 +89,7 @@ impl Check {
     pub fn run(&self) -> ExitCode {
         let mut files = Vec::new();
         for path in &self.files {
-            match std::fs::read(path) {
+            match bytes_of(path) {
                 Ok(bytes) => files.push((path.display().to_string(), bytes)),
                 Err(error) => {
                     eprintln!("fencepost-store: {}: {error}", path.display());
@@ -109,10 +120,21 @@ impl Check {
     }
 }
 
+/// The contents of a file; `-` is standard input.
+fn bytes_of(path: &Path) -> std::io::Result<Vec<u8>> {
+    if path.as_os_str() != "-" {
+        return std::fs::read(path);
+    }
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Checks files: their names and contents.
 pub fn check(files: &[(String, Vec<u8>)]) -> Result<Report, Unreadable> {
-    let read: Vec<File> = files.iter().map(|(name, bytes)| read(name, bytes)).collect::<Result<_, _>>()?;
     let mut findings = Findings::default();
+    let read: Vec<File> =
+        files.iter().map(|(name, bytes)| read(name, bytes, &mut findings)).collect::<Result<_, _>>()?;
     let mut filters = 0;
     for world in worlds(&read, &mut findings, &mut filters) {
         filters += check_world(&world, &mut findings);
@@ -127,7 +149,7 @@ pub fn check(files: &[(String, Vec<u8>)]) -> Result<Report, Unreadable> {
     Ok(Report::new(findings.0, read.len(), filters))
 }
 
-fn read(name: &str, bytes: &[u8]) -> Result<File, Unreadable> {
+fn read(name: &str, bytes: &[u8], findings: &mut Findings) -> Result<File, Unreadable> {
     let unreadable = |line, message: String| Unreadable { file: name.to_owned(), line, message };
     if bytes.len() > FILE_MAX {
         return Err(unreadable(1, format!("larger than {FILE_MAX} bytes")));
@@ -140,14 +162,20 @@ fn read(name: &str, bytes: &[u8]) -> Result<File, Unreadable> {
     let mut documents = parsed.map_err(|error| unreadable(error.line, error.message))?;
     let mut inner = Vec::new();
     for document in &documents {
-        let found = kubernetes::embedded(document);
-        inner.extend(found.map_err(|error| unreadable(error.line, error.message))?);
+        let (found, unread) = kubernetes::embedded(document);
+        inner.extend(found);
+        for error in unread {
+            let place = Place::nothing(name).on_line(error.line);
+            let found = format!("a file in a ConfigMap that is not readable: {}", error.message);
+            findings.note(place, Code::NotChecked, found, "YAML or JSON, to check it as well");
+        }
     }
+    let pieces = documents.iter().flat_map(patches::pieces).collect();
     documents.extend(inner);
     if !documents.iter().all(|document| matches!(document.kind, tree::Kind::Map(_) | tree::Kind::Null)) {
         return Err(unreadable(1, "neither a map nor empty".to_owned()));
     }
-    Ok(File { name: name.to_owned(), documents })
+    Ok(File { name: name.to_owned(), documents, pieces })
 }
 
 /// Puts documents together. Resource files belong to the only bootstrap, or to those that name
@@ -158,6 +186,10 @@ fn worlds<'a>(files: &'a [File], findings: &mut Findings, filters: &mut usize) -
     let (mut mesh, mut gateway) = (elsewhere(), elsewhere());
     let (mut bootstraps, mut resources) = (Vec::new(), Vec::new());
     for file in files {
+        for piece in &file.pieces {
+            let world = if piece.mesh { &mut mesh } else { &mut gateway };
+            world.pieces.push((piece, Place::new(&file.name, &piece.node)));
+        }
         for document in &file.documents {
             let place = Place::new(&file.name, document);
             if kubernetes::is_manifest(document) {
@@ -202,7 +234,7 @@ fn worlds<'a>(files: &'a [File], findings: &mut Findings, filters: &mut usize) -
 /// Checks a world and returns how many filters of ours it has.
 fn check_world<'a>(world: &World<'a>, findings: &mut Findings) -> usize {
     let mut guards: Vec<Guard<'a>> = Vec::new();
-    let mut used: Vec<(usize, BTreeSet<String>)> = Vec::new();
+    let mut used: Vec<unused::Used> = Vec::new();
     for chain in &world.chains {
         let ours: Vec<_> = (0..).zip(&chain.filters).filter(|(_, filter)| is_ours(filter)).collect();
         if ours.is_empty() {
@@ -210,46 +242,39 @@ fn check_world<'a>(world: &World<'a>, findings: &mut Findings) -> usize {
         }
         for (index, filter) in ours {
             let guard = Guard::read(filter.clone(), findings);
-            let names = check_chain(world, chain, index, &guard, findings);
-            if let Some(names) = names {
-                used.push((guards.len(), names));
-            }
+            used.push(check_chain(world, chain, index, &guard, findings));
             guards.push(guard);
         }
     }
-    check_unused(&guards, &used, findings);
-    let first_loose = guards.len();
-    for loose in kubernetes::ours(world) {
-        let guard = Guard::read(loose.filter.clone(), findings);
-        if loose.position == Position::First {
-            kubernetes::report_first(&guard.configuration, loose.filter.place, findings);
-        }
-        clusters::check(world, &guard, findings);
-        loopback::check(world, &guard, &[], findings);
-        guards.push(guard);
+    if !world.open {
+        unused::check(&guards, &used, findings);
     }
-    routes::check_loose(world, guards.get(first_loose..).unwrap_or_default(), findings);
-    check_ids(&guards, findings);
+    guards.extend(loose::check(world, findings));
+    ids::check(&guards, findings);
     guards.len()
 }
 
-/// Checks a filter in its chain; returns the policies in use, if its routes are known.
+/// Checks a filter in its chain; returns the policies in use.
 fn check_chain<'a>(
     world: &World<'a>,
     chain: &Chain<'a>,
     index: usize,
     guard: &Guard<'a>,
     findings: &mut Findings,
-) -> Option<BTreeSet<String>> {
-    order::check(chain, index, findings);
-    identity::check(chain, index, guard, findings);
+) -> unused::Used {
     clusters::check(world, guard, findings);
-    let marked = routes::check(chain, guard, findings);
-    for one in &marked {
-        times::check(chain, guard, one, findings);
+    let routes::Guarded { marked, unreadable } = routes::check(chain, guard, findings);
+    order::check(chain, index, &marked, findings);
+    identity::check(chain, index, guard, &marked, findings);
+    let behind = chain.filters.get(index + 1..).unwrap_or_default();
+    for one in marked.iter().filter(|one| one.policy.mode != Mode::Off && one.calls_upstream()) {
+        times::check(chain.manager, true, guard, one, findings);
         buffers::check(chain, guard, one, findings);
+        if one.is_inline() {
+            undone::check(behind, one, findings);
+        }
     }
-    replies::check(chain, &marked, findings);
+    replies::check(chain.manager, &marked, findings);
     loopback::check(world, guard, &marked, findings);
     if chain.routes.is_none() {
         let found = "routes that are not in the files";
@@ -259,55 +284,12 @@ fn check_chain<'a>(
             found,
             "the file that has them, to check them as well",
         );
-        return None;
+        return unused::Used::Unknown;
     }
-    Some(marked.iter().map(|one| one.policy.name.clone()).collect())
-}
-
-/// Policies that no route names. Filters with equal configurations are one.
-fn check_unused(guards: &[Guard<'_>], used: &[(usize, BTreeSet<String>)], findings: &mut Findings) {
-    for (index, _) in used {
-        let Some(guard) = guards.get(*index) else { continue };
-        let same: Vec<_> = used
-            .iter()
-            .filter(|(other, _)| {
-                guards.get(*other).is_some_and(|other| other.configuration.json == guard.configuration.json)
-            })
-            .collect();
-        let seen_before = same.iter().any(|(other, _)| other < index);
-        let everywhere = guards.len() == used.len();
-        if seen_before || !everywhere {
-            continue;
-        }
-        for policy in guard.configuration.policies() {
-            if !same.iter().any(|(_, names)| names.contains(&policy.name)) {
-                let place = guard.configuration.line_of(&format!("policies.{}", policy.name));
-                let found = format!("policy {:?}, which no route names", policy.name);
-                findings.warning(place, Code::PolicyUnused, found, "a route under it, or no such policy");
-            }
-        }
+    if unreadable || chain.routes.is_some_and(|routes| routes.get("vhds").exists()) {
+        return unused::Used::Unknown;
     }
-}
-
-/// Filters with the same ids must be the same.
-fn check_ids(guards: &[Guard<'_>], findings: &mut Findings) {
-    let ids = |guard: &Guard<'_>| {
-        let plugin = guard.plugin();
-        let id = |place: Place<'_>| place.text().unwrap_or_default().to_owned();
-        (id(plugin.at("vm_config.vm_id")), id(plugin.get("root_id")))
-    };
-    for (index, guard) in guards.iter().enumerate() {
-        let earlier = guards.get(..index).unwrap_or_default();
-        let other = |other: &&Guard<'_>| {
-            ids(other) == ids(guard) && other.plugin().node.to_json() != guard.plugin().node.to_json()
-        };
-        if guard.plugin().exists() && earlier.iter().any(|one| other(&one)) {
-            let (vm, root) = ids(guard);
-            let found = format!("vm_id {vm:?} and root_id {root:?} of another filter that differs");
-            let expected = "ids of its own: Envoy up to 1.39 may take one plugin for both";
-            findings.warning(guard.plugin().get("root_id"), Code::RootIdShared, found, expected);
-        }
-    }
+    unused::Used::Names(marked.iter().map(|one| one.policy.name.clone()).collect())
 }
 
 /// The JSON Schema of the filter's configuration, as it is shipped.

@@ -5,8 +5,11 @@
 
 use super::code::Code;
 use super::finding::Severity::{self, Error, Warning};
-use super::place::Findings;
+use super::place::{Findings, Place};
+use super::routes::Marked;
+use super::switch::switch;
 use super::world::{Chain, Filter};
+use fencepost_filter_core::policy::Mode;
 
 /// What a filter behind ours means.
 enum Behind {
@@ -14,19 +17,48 @@ enum Behind {
     Bad(Severity, Code, &'static str),
 }
 
-/// Checks the filters behind ours.
-pub(super) fn check(chain: &Chain<'_>, index: usize, findings: &mut Findings) {
+/// Checks the filters behind ours, those that run on a marked route; all that are on, if no route is
+/// known.
+pub(super) fn check(chain: &Chain<'_>, index: usize, marked: &[Marked<'_>], findings: &mut Findings) {
     let behind = chain.filters.get(index + 1..).unwrap_or_default();
-    for filter in behind.iter().filter(|filter| !filter.disabled) {
-        if let Behind::Bad(severity, code, expected) = judge(filter) {
-            let found = format!("{:?} behind the filter", filter.name);
-            findings.add(severity, filter.place, code, found, expected);
+    let guards: Vec<_> = marked.iter().filter(|marked| marked.policy.mode != Mode::Off).collect();
+    for filter in behind {
+        let runs = if guards.is_empty() {
+            !filter.disabled
+        } else {
+            guards.iter().any(|marked| switch(filter, &marked.levels()).is_on())
+        };
+        if runs {
+            report(filter, filter.place, findings);
+        }
+    }
+    for filter in chain.filters.get(..index).unwrap_or_default() {
+        if filter.word() == "custom_response" && !guards.is_empty() {
+            let found = format!(
+                "{:?} before the filter, which may answer in place of replays and problems",
+                filter.name
+            );
+            let expected =
+                "matchers of it that leave out the replies of fencepost, or none on guarded routes";
+            findings.warning(filter.place, Code::LocalReplyRewritten, found, expected);
         }
     }
     if behind.last().is_none_or(|last| last.word() != "router") {
         let place = chain.manager.get("http_filters");
         findings.error(place, Code::RouterMissing, "no router as the last filter", "the router, last");
     }
+}
+
+/// Reports a filter behind ours, at a place.
+pub(super) fn report(filter: &Filter<'_>, place: Place<'_>, findings: &mut Findings) {
+    if let Behind::Bad(severity, code, expected) = judge(filter) {
+        findings.add(severity, place, code, format!("{:?} behind the filter", filter.name), expected);
+    }
+}
+
+/// Whether a filter behind ours does no harm.
+pub(super) fn is_harmless(filter: &Filter<'_>) -> bool {
+    matches!(judge(filter), Behind::Fine)
 }
 
 /// Filters of Istio that only watch; their types do not say what they are.
@@ -53,7 +85,6 @@ fn judge(filter: &Filter<'_>) -> Behind {
         | "original_src"
         | "aws_request_signing"
         | "kill_request"
-        | "custom_response"
         | "network_ext_proc" => Behind::Fine,
         "jwt_authn" | "ext_authz" | "basic_auth" | "oauth2" | "rbac" | "api_key_auth" | "csrf" | "authn"
         | "istio_authn" => Behind::Bad(
@@ -76,6 +107,12 @@ fn judge(filter: &Filter<'_>) -> Behind {
             Warning,
             Code::BodyFilterAfter,
             "it before the filter, unless it neither answers, nor changes bodies, nor clears the route",
+        ),
+        "custom_response" => Behind::Bad(
+            Warning,
+            Code::BodyFilterAfter,
+            "it not on guarded routes: its answer is kept in the upstream's place, and a redirect policy \
+             sends the request through the filter again",
         ),
         "compressor"
         | "decompressor"

@@ -2,7 +2,7 @@
 
 use super::code::Code;
 use super::finding::{Finding, Severity};
-use super::tree::{Kind, Node};
+use super::tree::{Kind, MISSING, Node};
 use fencepost_filter_core::policy::quantity;
 
 /// A node of a file. Where nothing is written, it keeps the line of what is around.
@@ -30,6 +30,11 @@ impl<'a> Place<'a> {
     /// A member's member: `a.b.c`. Names with dots need [`Self::get`].
     pub(super) fn at(&self, path: &str) -> Self {
         path.split('.').fold(*self, |place, name| place.get(name))
+    }
+
+    /// Nothing, in a file.
+    pub(super) fn nothing(file: &'a str) -> Self {
+        Self::new(file, &MISSING)
     }
 
     pub(super) fn items(&self) -> impl Iterator<Item = Self> + use<'a> {

@@ -3,14 +3,18 @@
 use super::code::Code;
 use super::guard::{Configuration, Guard};
 use super::place::{Findings, Place};
-use super::world::{Chain, World, typed};
+use super::shadow;
+use super::switch::{Switch, switch};
+use super::world::{Chain, Filter, routes_of};
 use fencepost_filter_core::guard::METADATA_NAMESPACE;
-use fencepost_filter_core::policy::{Config, Execution, Policy, Retries, UnmarkedRoutes};
+use fencepost_filter_core::policy::{Config, Execution, Mode, Policy, Retries, UnmarkedRoutes};
 use serde_json::{Value, json};
 use std::rc::Rc;
 
 /// A route that our filter guards.
 pub(super) struct Marked<'a> {
+    /// The route configuration, if it is in the files.
+    pub config: Option<Place<'a>>,
     pub host: Place<'a>,
     pub route: Place<'a>,
     pub policy: Rc<Policy>,
@@ -32,40 +36,79 @@ impl<'a> Marked<'a> {
     pub(super) fn is_inline(&self) -> bool {
         self.policy.execution == Execution::Inline
     }
+
+    /// What may say something about the route, most specific first.
+    pub(super) fn levels(&self) -> Vec<Place<'a>> {
+        [Some(self.route), Some(self.host), self.config].into_iter().flatten().collect()
+    }
+
+    /// Whether it leads anywhere, so that times and buffers matter.
+    pub(super) fn calls_upstream(&self) -> bool {
+        !["redirect", "direct_response"].iter().any(|word| self.route.get(word).exists())
+    }
+
+    /// Where a setting of the policy stands: in the metadata of the route or virtual host, or in the
+    /// configuration.
+    pub(super) fn place_of(&self, guard: &Guard<'a>, setting: &str) -> Place<'a> {
+        let first = setting.split(['.', '[']).next().unwrap_or_default();
+        let own =
+            [self.route, self.host].map(|level| mark(&level).get(first)).into_iter().find(Place::exists);
+        own.unwrap_or_else(|| guard.configuration.line_of_setting(&self.policy.name, setting))
+    }
+}
+
+/// The guarded routes of a chain.
+pub(super) struct Guarded<'a> {
+    pub marked: Vec<Marked<'a>>,
+    /// Whether metadata could not be resolved: that is a finding already.
+    pub unreadable: bool,
 }
 
 /// The filter's metadata on a route or virtual host.
-fn mark<'a>(place: &Place<'a>) -> Place<'a> {
+pub(super) fn mark<'a>(place: &Place<'a>) -> Place<'a> {
     place.at("metadata.filter_metadata").get(METADATA_NAMESPACE)
 }
 
 /// Finds the guarded routes of a chain and checks them.
-pub(super) fn check<'a>(chain: &Chain<'a>, guard: &Guard<'a>, findings: &mut Findings) -> Vec<Marked<'a>> {
-    let Some(config) = &guard.configuration.config else { return Vec::new() };
+pub(super) fn check<'a>(chain: &Chain<'a>, guard: &Guard<'a>, findings: &mut Findings) -> Guarded<'a> {
+    let mut guarded = Guarded { marked: Vec::new(), unreadable: false };
+    let Some(config) = &guard.configuration.config else { return guarded };
     let unmarked = match &config.unmarked_routes {
         UnmarkedRoutes::Ignore => None,
         UnmarkedRoutes::GuardWhenKeyPresent { policy } | UnmarkedRoutes::RequireKey { policy } => {
             config.policies.get(policy)
         }
     };
-    let mut all = Vec::new();
+    if let Some(discovered) = chain.routes.map(|routes| routes.get("vhds")).filter(Place::exists) {
+        let found = "virtual hosts that are discovered (vhds)";
+        findings.note(discovered, Code::NotChecked, found, "a dump of the running Envoy, which has them");
+    }
     for host in chain.virtual_hosts() {
-        for route in host.get("routes").items() {
+        let mut order = Vec::new();
+        for (route, in_order) in routes_of(&host) {
             let own = mark(&route);
-            let policy = match resolve(&guard.configuration, mark(&host), own, findings) {
+            let resolved = resolve(&guard.configuration, mark(&host), own, findings);
+            if in_order {
+                order.push((route, unmarked.is_some() || !matches!(resolved, Ok(None))));
+            }
+            let policy = match resolved {
                 Ok(Some(policy)) => policy,
                 Ok(None) => match unmarked {
                     Some(policy) => Rc::clone(policy),
                     None => continue,
                 },
-                Err(()) => continue,
+                Err(()) => {
+                    guarded.unreadable = true;
+                    continue;
+                }
             };
-            let marked = Marked { host, route, policy, own: own.exists() };
-            check_route(chain, guard, &marked, findings);
-            all.push(marked);
+            let marked = Marked { config: chain.routes, host, route, policy, own: own.exists() };
+            check_route(&guard.filter, &marked, findings);
+            guarded.marked.push(marked);
         }
+        shadow::check(&order, findings);
     }
-    all
+    guarded
 }
 
 /// The policy of a route: its name, with the overrides of virtual host and route, which are checked.
@@ -160,9 +203,13 @@ fn merge(below: &mut Value, over: Value) {
     }
 }
 
-fn check_route(chain: &Chain<'_>, guard: &Guard<'_>, marked: &Marked<'_>, findings: &mut Findings) {
-    let Marked { host, route, policy, own } = marked;
-    if let Some(place) = switched_off(chain, guard, host, route) {
+/// Checks what a route says, under its policy. `filter` is ours.
+pub(super) fn check_route(filter: &Filter<'_>, marked: &Marked<'_>, findings: &mut Findings) {
+    let Marked { route, policy, own, .. } = marked;
+    if policy.mode == Mode::Off {
+        return;
+    }
+    if let Switch::Off(place) = switch(filter, &marked.levels()) {
         let found = format!("the filter off on a route under policy {:?}", policy.name);
         findings.error(place, Code::FilterDisabled, found, "it on, or no metadata of it on this route");
     }
@@ -191,7 +238,7 @@ fn check_route(chain: &Chain<'_>, guard: &Guard<'_>, marked: &Marked<'_>, findin
         }
     }
     if marked.is_inline() {
-        check_action(chain, host, route, findings);
+        check_action(&marked.levels(), findings);
         let retries = marked.retry_policy();
         if policy.retries == Retries::Allow && retries.exists() && !retries.get("num_retries").is("0") {
             let found = format!("a retry policy, and retries: allow in policy {:?}", policy.name);
@@ -201,32 +248,10 @@ fn check_route(chain: &Chain<'_>, guard: &Guard<'_>, marked: &Marked<'_>, findin
     }
 }
 
-/// Where the filter is switched off for a route, if it is.
-fn switched_off<'a>(
-    chain: &Chain<'a>,
-    guard: &Guard<'a>,
-    host: &Place<'a>,
-    route: &Place<'a>,
-) -> Option<Place<'a>> {
-    let levels = [Some(*route), Some(*host), chain.routes];
-    let mut entries = levels.into_iter().flatten();
-    let entry = entries.find_map(|level| {
-        let entry = level.get("typed_per_filter_config").get(&guard.filter.name);
-        entry.exists().then_some(entry)
-    });
-    match entry {
-        Some(entry) => {
-            let (kind, config) = typed(&entry);
-            let off = kind.ends_with(".FilterConfig") && config.get("disabled").is_true();
-            off.then(|| config.get("disabled"))
-        }
-        None if guard.filter.disabled => Some(guard.filter.place.get("disabled")),
-        None => None,
-    }
-}
-
 /// What the router would do more than once.
-pub(super) fn check_action(chain: &Chain<'_>, host: &Place<'_>, route: &Place<'_>, findings: &mut Findings) {
+/// Levels are the route, its virtual host and its route configuration.
+pub(super) fn check_action(levels: &[Place<'_>], findings: &mut Findings) {
+    let Some((route, above)) = levels.split_first() else { return };
     let action = route.get("route");
     let redirect = action.get("internal_redirect_policy");
     if redirect.exists() {
@@ -234,15 +259,15 @@ pub(super) fn check_action(chain: &Chain<'_>, host: &Place<'_>, route: &Place<'_
         let expected = "none: the redirected request would meet its own claim";
         findings.error(redirect, Code::RouteInternalRedirect, found, expected);
     }
-    let own = action.get("hedge_policy");
-    let hedge = if own.exists() { own } else { host.get("hedge_policy") };
+    let mut hedges = [action].into_iter().chain(above.iter().copied()).map(|level| level.get("hedge_policy"));
+    let hedge = hedges.find(Place::exists).unwrap_or_else(|| action.get("hedge_policy"));
     let more = hedge.get("initial_requests").number().is_some_and(|n| n > 1);
     if more || hedge.get("hedge_on_per_try_timeout").is_true() {
         let expected = "none: it sends a request again while the first one runs";
         findings.error(hedge, Code::RouteHedging, "hedging on a guarded route", expected);
     }
-    let mirrors = [Some(action), Some(*host), chain.routes];
-    let mirrors = mirrors.iter().flatten().map(|level| level.get("request_mirror_policies"));
+    let mirrors = [action].into_iter().chain(above.iter().copied());
+    let mirrors = mirrors.map(|level| level.get("request_mirror_policies"));
     for mirror in mirrors.flat_map(|list| list.items()) {
         let cluster = mirror.get("cluster");
         let found = format!("guarded requests mirrored to {}", cluster.shown());
@@ -261,9 +286,16 @@ pub(super) fn check_without_filter(chain: &Chain<'_>, findings: &mut Findings) {
     if chain.is_internal() {
         return;
     }
+    // A filter that is discovered may be ours.
+    let elsewhere = chain.filters.iter().any(|filter| filter.word() == "wasm" && !filter.config.exists());
     for host in chain.virtual_hosts() {
-        let marks = host.get("routes").items().map(|route| mark(&route)).chain([mark(&host)]);
-        for mark in marks.filter(Place::exists) {
+        let routes = routes_of(&host).into_iter().map(|(route, _)| mark(&route));
+        for mark in routes.chain([mark(&host)]).filter(Place::exists) {
+            if elsewhere {
+                let found = "metadata of the filter, and a wasm filter that is not in the files";
+                findings.note(mark, Code::NotChecked, found, "the file that has it, to check it as well");
+                continue;
+            }
             let found = "metadata of the filter in a chain without it";
             findings.error(
                 mark,
@@ -272,24 +304,5 @@ pub(super) fn check_without_filter(chain: &Chain<'_>, findings: &mut Findings) {
                 "the filter in this chain: nothing is guarded",
             );
         }
-    }
-}
-
-/// Routes that patches mark.
-pub(super) fn check_loose(world: &World<'_>, guards: &[Guard<'_>], findings: &mut Findings) {
-    let mut configurations = guards.iter().map(|guard| &guard.configuration);
-    let Some(configuration) = configurations.find(|configuration| configuration.config.is_some()) else {
-        return;
-    };
-    let mut marks = world.loose_marks.clone();
-    for place in &world.loose_routes {
-        // What a patch sets may be a route, a virtual host, or a part of one.
-        marks.extend([mark(place), place.get("filter_metadata").get(METADATA_NAMESPACE)]);
-        let hosts = place.get("virtual_hosts").items().chain([*place]);
-        marks.extend(hosts.flat_map(|host| host.get("routes").items()).map(|route| mark(&route)));
-    }
-    for mark in marks.into_iter().filter(Place::exists) {
-        let nothing = Place::new(mark.file, &super::tree::MISSING);
-        let _ = resolve(configuration, nothing, mark, findings);
     }
 }

@@ -4,33 +4,36 @@ use super::code::Code;
 use super::guard::Guard;
 use super::place::{Findings, Place};
 use super::routes::Marked;
-use super::world::Chain;
 use fencepost_filter_core::policy::{Concurrency, Policy};
 
 /// Envoy's `stream_idle_timeout`, if none is set.
-const STREAM_IDLE_MS: u64 = 300_000;
+pub(super) const STREAM_IDLE_MS: u64 = 300_000;
 
 /// A limit of the proxy. Envoy takes zero for no limit.
-fn limit(place: Place<'_>) -> Option<(Place<'_>, u64)> {
+pub(super) fn limit(place: Place<'_>) -> Option<(Place<'_>, u64)> {
     place.millis().filter(|ms| *ms > 0).map(|ms| (place, ms))
 }
 
-/// Checks the times around a guarded route.
-pub(super) fn check(chain: &Chain<'_>, guard: &Guard<'_>, marked: &Marked<'_>, findings: &mut Findings) {
+/// Checks the times around a guarded route. With `defaults`, what the connection manager does not say
+/// is what Envoy does by itself.
+pub(super) fn check(
+    manager: Place<'_>,
+    defaults: bool,
+    guard: &Guard<'_>,
+    marked: &Marked<'_>,
+    findings: &mut Findings,
+) {
     let policy = &marked.policy;
     let Some(config) = &guard.configuration.config else { return };
     let wait = if policy.concurrency == Concurrency::Wait { u64::from(policy.wait_ms) } else { 0 };
     let held = wait + u64::from(config.store.timeout_ms);
     let whole = held + u64::from(policy.max_run_ms);
-    let manager = chain.manager;
-
     let own = marked.action().get("idle_timeout");
     let idle = if own.exists() { own } else { manager.get("stream_idle_timeout") };
-    let idle = if idle.exists() { limit(idle) } else { Some((idle, STREAM_IDLE_MS)) };
+    let idle = if idle.exists() { limit(idle) } else { defaults.then_some((idle, STREAM_IDLE_MS)) };
     if let Some((place, ms)) = idle.filter(|(_, ms)| *ms <= whole) {
         // A default has no line of its own.
-        let place =
-            if place.exists() { place } else { guard.configuration.line_of_setting(&policy.name, "max_run") };
+        let place = if place.exists() { place } else { marked.place_of(guard, "max_run") };
         let found = format!("a stream idle timeout of {} under policy {:?}", show(ms), policy.name);
         if ms <= held {
             let expected = format!("more than {} (wait + store.timeout)", show(held));
@@ -62,7 +65,8 @@ pub(super) fn check(chain: &Chain<'_>, guard: &Guard<'_>, marked: &Marked<'_>, f
 pub(super) fn check_run(action: &Place<'_>, retries: &Place<'_>, policy: &Policy, findings: &mut Findings) {
     let max_run = u64::from(policy.max_run_ms);
     let timeout = action.get("timeout");
-    if timeout.exists() && timeout.millis().is_some_and(|ms| ms != max_run) {
+    // None at all is what control planes write where nobody chose one.
+    if timeout.exists() && timeout.millis().is_some_and(|ms| ms != max_run && ms != 0) {
         let found = format!(
             "a route timeout of {}, and max_run {} in policy {:?}",
             timeout.shown(),

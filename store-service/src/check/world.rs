@@ -3,6 +3,7 @@
 //! A bootstrap is a world of its own, with the resource files that belong to it. Patches of meshes
 //! and gateways are worlds of fragments: what they are put into is not in the files.
 
+use super::patches::Piece;
 use super::place::Place;
 use super::tree::Node;
 use std::collections::BTreeMap;
@@ -11,18 +12,24 @@ use std::collections::BTreeMap;
 pub(super) struct File {
     pub name: String,
     pub documents: Vec<Node>,
+    /// What the manifests among the documents patch.
+    pub pieces: Vec<Piece>,
 }
 
-/// Where a fragment puts a filter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Where a patch puts a filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Position {
     /// Before all others.
     First,
+    /// Before the filter of this name.
+    Before(String),
+    /// Behind the router, where no filter runs.
+    Last,
     /// Somewhere that is not before authentication, as far as can be seen.
     Later,
 }
 
-/// A filter that a patch adds to a chain that is not in the files.
+/// A filter in a chain that is not in the files.
 pub(super) struct LooseFilter<'a> {
     pub filter: Filter<'a>,
     pub position: Position,
@@ -41,10 +48,8 @@ pub(super) struct World<'a> {
     pub extensions: BTreeMap<String, Place<'a>>,
     pub chains: Vec<Chain<'a>>,
     pub loose_filters: Vec<LooseFilter<'a>>,
-    /// Routes and virtual hosts of patches.
-    pub loose_routes: Vec<Place<'a>>,
-    /// Metadata of the filter that patches set by itself.
-    pub loose_marks: Vec<Place<'a>>,
+    /// What patches say about things that are not in the files.
+    pub pieces: Vec<(&'a Piece, Place<'a>)>,
 }
 
 /// A connection manager with what belongs to it.
@@ -164,6 +169,23 @@ impl<'a> World<'a> {
             }
         }
         self.chains = chains;
+        self.add_unnamed();
+    }
+
+    /// Filters that are discovered, and whose chain is not in the files.
+    fn add_unnamed(&mut self) {
+        let chains = self.chains.iter().flat_map(|chain| &chain.filters);
+        let named: Vec<_> = chains
+            .chain(self.loose_filters.iter().map(|loose| &loose.filter))
+            .map(|filter| &filter.name)
+            .collect();
+        let unnamed = self.extensions.iter().filter(|(name, _)| !named.contains(name));
+        let loose = unnamed.map(|(name, place)| LooseFilter {
+            filter: filter_of(*place, name.clone(), place, ""),
+            position: Position::Later,
+        });
+        let loose: Vec<_> = loose.collect();
+        self.loose_filters.extend(loose);
     }
 
     fn chain(
@@ -192,20 +214,47 @@ impl<'a> World<'a> {
         } else {
             place.get("typed_config")
         };
-        let (kind, config) = typed(&written);
         let promised = discovery.get("type_urls").items().next().and_then(|url| url.text());
-        let kind = if kind.is_empty() {
-            promised.unwrap_or_default().rsplit('/').next().unwrap_or_default().to_owned()
-        } else {
-            kind
-        };
-        let kind = kind.strip_prefix(HTTP_FILTERS).map(str::to_owned).unwrap_or(kind);
-        Filter { place, name, kind, config, disabled: place.get("disabled").is_true() }
+        filter_of(place, name, &written, promised.unwrap_or_default())
     }
 
     pub(super) fn cluster(&self, name: &str) -> Option<Place<'a>> {
         self.clusters.iter().find(|cluster| cluster.get("name").is(name)).copied()
     }
+}
+
+/// A filter out of its `typed_config`, or of the type that discovery promises.
+fn filter_of<'a>(place: Place<'a>, name: String, written: &Place<'a>, promised: &str) -> Filter<'a> {
+    let (kind, config) = typed(written);
+    let kind =
+        if kind.is_empty() { promised.rsplit('/').next().unwrap_or_default().to_owned() } else { kind };
+    let kind = kind.strip_prefix(HTTP_FILTERS).map(str::to_owned).unwrap_or(kind);
+    Filter { place, name, kind, config, disabled: place.get("disabled").is_true() }
+}
+
+/// The routes of a virtual host, in a list or in the leaves of a matcher tree; with whether their
+/// order is that in which they are tried.
+pub(super) fn routes_of<'a>(host: &Place<'a>) -> Vec<(Place<'a>, bool)> {
+    let mut routes: Vec<_> = host.get("routes").items().map(|route| (route, true)).collect();
+    let mut found = Vec::new();
+    add_leaves(&host.get("matcher"), &mut found);
+    routes.extend(found.into_iter().map(|route| (route, false)));
+    routes
+}
+
+fn add_leaves<'a>(of: &Place<'a>, found: &mut Vec<Place<'a>>) {
+    let action = of.at("action.typed_config");
+    if action.exists() {
+        let (kind, action) = typed(&action);
+        match kind.rsplit('.').next().unwrap_or_default() {
+            "Route" => found.push(action),
+            "RouteList" => found.extend(action.get("routes").items()),
+            _ => {}
+        }
+        return;
+    }
+    of.items().for_each(|inner| add_leaves(&inner, found));
+    of.members().for_each(|(_, inner)| add_leaves(&inner, found));
 }
 
 impl<'a> Filter<'a> {

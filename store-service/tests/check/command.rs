@@ -2,7 +2,8 @@
 
 use crate::envoy;
 use serde_json::Value;
-use std::process::{Command, Output};
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
 
 fn run(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost-store"));
@@ -49,6 +50,19 @@ fn exit_codes_say_clean_found_and_unreadable() {
         "{first}"
     );
     assert_eq!(lines.next(), Some("files=1 filters=1 errors=1 warnings=0 notes=0"));
+}
+
+#[test]
+fn a_dash_is_standard_input() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost-store"));
+    command.args(["check", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let broken = crate::shipped("edge.yaml").replace("FAIL_RELOAD", "FAIL_OPEN");
+    child.stdin.take().unwrap().write_all(broken.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stdout = text(&output.stdout);
+    assert!(stdout.starts_with("-:") && stdout.contains("error[failure_policy_open]"), "{stdout}");
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn resource_files_belong_to_the_bootstrap_beside_them() {
         .replace("policy: payments", "policy: pay");
     let report = check(&[file("b.yaml", &outer), file("rds.yaml", &inner)]).unwrap();
     let codes: Vec<_> = report.findings.iter().map(|finding| (finding.file.as_str(), finding.code)).collect();
-    assert_eq!(codes, [("b.yaml", PolicyUnused), ("rds.yaml", RoutePolicyUnknown)], "{report}");
+    assert_eq!(codes, [("rds.yaml", RoutePolicyUnknown)], "{report}");
 }
 
 #[test]
@@ -248,6 +248,174 @@ fn a_bootstrap_inside_a_config_map_keeps_its_lines() {
     let map =
         format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: x}}\ndata:\n  envoy.yaml: |\n{inner}");
     assert_findings("map", &map, &check_one(&map), &[(Error, FailurePolicyOpen, "FAIL_OPEN")]);
+}
+
+#[test]
+fn what_a_config_map_has_that_cannot_be_read_is_a_note() {
+    let edge = shipped("edge.yaml").replace("FAIL_RELOAD", "FAIL_OPEN");
+    let inner: String = edge.lines().map(|line| format!("    {line}\n")).collect();
+    let map = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: x}}\ndata:\n  notes: |\n    static_resources: [\n  \
+         list: |\n    - static_resources\n  envoy.yaml: |\n{inner}"
+    );
+    let promised =
+        [(Note, NotChecked, ""), (Note, NotChecked, "- static"), (Error, FailurePolicyOpen, "FAIL_OPEN")];
+    assert_findings("map", &map, &check_one(&map), &promised);
+}
+
+#[test]
+fn a_discovered_filter_is_checked_by_itself() {
+    let filter = shipped("ecds/fencepost.yaml");
+    let report = check_one(&filter);
+    assert!(report.is_clean(true) && report.summary.filters == 1, "{report}");
+    let broken = filter.replace(r#""wait": "5s""#, r#""wait": "0s""#).replace("FAIL_RELOAD", "FAIL_OPEN");
+    let promised = [(Error, FailurePolicyOpen, "FAIL_OPEN"), (Error, ConfigInvalid, r#""wait""#)];
+    assert_findings("ecds", &broken, &check_one(&broken), &promised);
+}
+
+#[test]
+fn a_filter_that_may_be_ours_is_not_missing() {
+    let text = shipped("ecds/bootstrap.yaml").replace("- name: fencepost\n", "- name: guard\n");
+    let report = check_one(&text);
+    let codes: Vec<_> = report.findings.iter().map(|finding| (finding.severity, finding.code)).collect();
+    assert_eq!(codes, [(Note, NothingFound), (Note, NotChecked)], "{report}");
+}
+
+/// Adds a patch to the shipped EnvoyFilter.
+fn with_patch(patch: &str) -> String {
+    shipped("istio/envoyfilter.yaml").replacen(
+        "  configPatches:\n",
+        &format!("  configPatches:\n{patch}\n"),
+        1,
+    )
+}
+
+#[test]
+fn what_patches_of_a_mesh_say_about_routes_and_listeners_is_checked() {
+    let route = "  - {applyTo: HTTP_ROUTE, match: {routeConfiguration: {vhost: {route: {name: NAME}}}}, patch: {operation: MERGE, value: VALUE}}";
+    let of_route = |value: &str| route.replace("NAME", "default").replace("VALUE", value);
+    let host = |value: &str| {
+        format!("  - {{applyTo: VIRTUAL_HOST, match: {{}}, patch: {{operation: MERGE, value: {value}}}}}")
+    };
+    let manager = |value: &str| {
+        format!(
+            "  - {{applyTo: NETWORK_FILTER, match: {{}}, patch: {{operation: MERGE, value: {{name: m, typed_config: {value}}}}}}}"
+        )
+    };
+    let listener = "  - {applyTo: LISTENER, match: {}, patch: {operation: MERGE, value: {per_connection_buffer_limit_bytes: 65536}}}";
+    let filter = |operation: &str, sub: &str, value: &str| {
+        format!(
+            "  - {{applyTo: HTTP_FILTER, match: {{listener: {{filterChain: {{filter: {{subFilter: {{name: {sub}}}}}}}}}}}, patch: {{operation: {operation}{value}}}}}"
+        )
+    };
+    let cases = [
+        (of_route("{route: {hedge_policy: {hedge_on_per_try_timeout: true}}}"), vec![(Error, RouteHedging)]),
+        (of_route("{route: {request_mirror_policies: [{cluster: b}]}}"), vec![(Warning, RouteMirror)]),
+        (of_route("{route: {internal_redirect_policy: {}}}"), vec![(Error, RouteInternalRedirect)]),
+        (of_route("{route: {timeout: 5s}}"), vec![(Warning, RouteTimeoutReplaced)]),
+        (of_route("{route: {retry_policy: {per_try_timeout: 5s}}}"), vec![(Warning, PerTryTimeoutShort)]),
+        (
+            of_route("{request_headers_to_add: [{header: {key: x-envoy-max-retries, value: a}}]}"),
+            vec![(Error, HeadersUndone)],
+        ),
+        (
+            of_route(
+                "{typed_per_filter_config: {fencepost: {'@type': x/envoy.config.route.v3.FilterConfig, disabled: true}}}",
+            ),
+            vec![(Error, FilterDisabled)],
+        ),
+        // Another route's.
+        (route.replace("NAME", "other").replace("VALUE", "{route: {internal_redirect_policy: {}}}"), vec![]),
+        (host("{hedge_policy: {hedge_on_per_try_timeout: true}}"), vec![(Error, RouteHedging)]),
+        (
+            host("{per_request_buffer_limit_bytes: 1000}"),
+            vec![(Warning, RequestBufferSmall), (Error, ResponseBufferSmall)],
+        ),
+        (manager("{stream_idle_timeout: 3s}"), vec![(Error, StreamIdleTimeoutShort)]),
+        (manager("{local_reply_config: {body_format: {}}}"), vec![(Error, LocalReplyRewritten)]),
+        (manager("{stream_idle_timeout: 0s}"), vec![]),
+        (listener.to_owned(), vec![(Warning, RequestBufferSmall), (Error, ResponseBufferSmall)]),
+        (filter("REMOVE", "fencepost", ""), vec![(Error, FilterMisplaced)]),
+        (filter("REMOVE", "envoy.filters.http.cors", ""), vec![]),
+        (filter("MERGE", "fencepost", ", value: {disabled: true}"), vec![(Error, FilterDisabled)]),
+    ];
+    for (patch, codes) in cases {
+        let report = check_one(&with_patch(&patch));
+        let found: Vec<_> = report.findings.iter().map(|finding| (finding.severity, finding.code)).collect();
+        assert_eq!(found, codes, "{patch}\n{report}");
+    }
+    let text = shipped("istio/envoyfilter.yaml");
+    for (operation, name, codes) in [
+        ("INSERT_BEFORE", "istio.authn", vec![(Error, AuthenticationMissing)]),
+        ("INSERT_BEFORE", "istio_authn", vec![(Error, AuthenticationMissing)]),
+        ("INSERT_BEFORE", "istio.metadata_exchange", vec![(Error, AuthenticationMissing)]),
+        ("INSERT_BEFORE", "envoy.filters.http.fault", vec![(Warning, AnsweringFilterAfter)]),
+        ("INSERT_AFTER", "envoy.filters.http.router", vec![(Error, FilterMisplaced)]),
+        ("INSERT_AFTER", "envoy.filters.http.jwt_authn", vec![]),
+        ("ADD", "envoy.filters.http.router", vec![(Error, FilterMisplaced)]),
+    ] {
+        let moved = text
+            .replacen(
+                "subFilter: {name: envoy.filters.http.router}",
+                &format!("subFilter: {{name: {name}}}"),
+                1,
+            )
+            .replacen("operation: INSERT_BEFORE", &format!("operation: {operation}"), 1);
+        let report = check_one(&moved);
+        let found: Vec<_> = report.findings.iter().map(|finding| (finding.severity, finding.code)).collect();
+        assert_eq!(found, codes, "{operation} {name}\n{report}");
+    }
+}
+
+#[test]
+fn json_patches_are_read_wherever_they_point() {
+    let text = shipped("gateway/envoypatchpolicy.yaml");
+    let route = "$.virtual_hosts[*].routes[?(@.name=='httproute/default/payments/rule/0/match/0/*')]";
+    let patch = |kind: &str, operation: &str| {
+        format!(
+            "  - {{type: type.googleapis.com/envoy.config.{kind}, name: default/eg/http, operation: {operation}}}"
+        )
+    };
+    let routes = |operation: String| patch("route.v3.RouteConfiguration", &operation);
+    let listener = |operation: &str| patch("listener.v3.Listener", operation);
+    let cases = [
+        (
+            routes(format!("{{op: add, jsonPath: \"{route}\", path: /route/internal_redirect_policy, value: {{}}}}")),
+            vec![(Error, RouteInternalRedirect)],
+        ),
+        (
+            routes("{op: add, jsonPath: '$.virtual_hosts[*].routes[*].route', path: hedgePolicy, value: {hedge_on_per_try_timeout: true}}".into()),
+            vec![(Error, RouteHedging)],
+        ),
+        (
+            routes("{op: add, path: /virtual_hosts/0/request_mirror_policies, value: [{cluster: a}]}".into()),
+            vec![(Warning, RouteMirror)],
+        ),
+        (
+            routes("{op: replace, jsonPath: '..routes[*]', path: /metadata, value: {filter_metadata: {fencepost: {policy: nope}}}}".into()),
+            vec![(Error, RoutePolicyUnknown)],
+        ),
+        (
+            listener("{op: add, path: /default_filter_chain/filters/0/typed_config/stream_idle_timeout, value: 2s}"),
+            vec![(Error, StreamIdleTimeoutShort)],
+        ),
+        (
+            listener("{op: add, path: /per_connection_buffer_limit_bytes, value: 32768}"),
+            vec![(Warning, RequestBufferSmall), (Error, ResponseBufferSmall)],
+        ),
+        (
+            listener("{op: remove, jsonPath: \"$.default_filter_chain.filters[0].typed_config.http_filters[?(@.name=='fencepost')]\"}"),
+            vec![(Error, FilterMisplaced)],
+        ),
+    ];
+    for (patch, codes) in cases {
+        let report = check_one(&text.replacen("  jsonPatches:\n", &format!("  jsonPatches:\n{patch}\n"), 1));
+        let found: Vec<_> = report.findings.iter().map(|finding| (finding.severity, finding.code)).collect();
+        assert_eq!(found, codes, "{patch}\n{report}");
+    }
+    let moved = text.replacen("http_filters[?(@.name=='envoy.filters.http.router')]", "http_filters", 1);
+    let moved = moved.replacen("http_filters\"\n", "http_filters\"\n      path: /-\n", 1);
+    assert_findings("behind the router", &moved, &check_one(&moved), &[(Error, FilterMisplaced, "value:")]);
 }
 
 #[test]

@@ -55,8 +55,18 @@ impl ConfigError {
             let at = if at == WHOLE { field.to_owned() } else { format!("{at}.{field}") };
             return Self::new(at, "nothing", "a value: the field is required");
         }
+        if let Some(field) = message.strip_prefix("duplicate field `").and_then(|rest| rest.split('`').next())
+        {
+            let at = if at == WHOLE { field.to_owned() } else { format!("{at}.{field}") };
+            return Self::new(at, "the field twice", "each field once");
+        }
         let expected = message.split_once(", expected ").map_or(message.as_str(), |(_, expected)| expected);
-        let expected = match expected {
+        let expected = match expected.strip_prefix("expected ").unwrap_or(expected) {
+            "newtype variant" => "an object: this word has settings",
+            "unit" | "unit variant" => "the word alone: it has no settings",
+            // A second name where an object has exactly one, which ends in a comma too many for the reader.
+            "trailing comma" | "enum" => "an object of one name and its settings",
+            "value" => "one of the documented words or objects",
             "a sequence" => "a list",
             "a boolean" => "true or false",
             "a string" | "string" => "text",

@@ -111,6 +111,14 @@ fn an_unset_field_never_resets_the_layer_below() {
 }
 
 #[test]
+fn a_field_that_stands_twice_is_named() {
+    let text = config(&[]).to_string().replace("\"namespace\":", "\"namespace\":\"x\",\"namespace\":");
+    let error = Config::parse(text.as_bytes()).unwrap_err();
+    assert_eq!(error.path, "policies.payments.namespace");
+    assert_eq!((error.found.as_str(), error.expected.as_str()), ("the field twice", "each field once"));
+}
+
+#[test]
 fn an_empty_list_is_a_value_and_resets() {
     let policy =
         payments(&[("defaults/key/aliases", json!(["x-key"])), ("policies/payments/key/aliases", json!([]))]);
@@ -259,6 +267,19 @@ fn a_mistake_is_named_with_its_path_what_was_found_and_what_would_be_right() {
             "{x}",
             "{code}",
         ),
+        ("P/execution", json!("detached"), "P.execution.detached", "\"detached\"", "this word has settings"),
+        ("P/execution", json!({"inline": {}}), "P.execution.inline", "{}", "the word alone"),
+        ("P/execution", json!(1), "P.execution", "1", "one of the documented words or objects"),
+        ("P/mode", json!({"off": {}}), "P.mode.off", "{}", "the word alone"),
+        ("P/scope", json!([{}]), "P.scope[0]", "{}", "an object of one name and its settings"),
+        (
+            "P/scope",
+            json!([{"constant": {"value": "v"}, "host": {}}]),
+            "P.scope[0]",
+            "{\"constant\":{\"value\":\"v\"},\"host\":{}}",
+            "an object of one name and its settings",
+        ),
+        ("P/scope", json!([{"host": false}]), "P.scope[0].host", "false", "{} or true"),
         // Unknown fields, at every level.
         ("polices", json!({}), "polices", "an unknown field", "one of `store`"),
         ("P/wiat", json!("5s"), "P.wiat", "an unknown field", "`wait`"),
