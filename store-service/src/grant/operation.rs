@@ -7,6 +7,8 @@ use super::admission::Admission;
 use super::duration::Span;
 use super::timing::ExecutionTimings;
 use super::token::GrantKey;
+use bytes::Bytes;
+use core::fmt;
 use fencepost_protocol::grants::{LeaseKind, OperationId, OperationRefusal, OperationStatus};
 
 /// Owner version that an admission writes.
@@ -84,6 +86,24 @@ pub fn read_status(word: &str) -> Option<OperationStatus> {
     }
 }
 
+/// The answer of an operation's run, as it was stored with the outcome.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OperationAnswer {
+    /// HTTP status, 200 to 599.
+    pub status: u16,
+    /// The protocol's header block.
+    pub headers: Bytes,
+    /// Body.
+    pub body: Bytes,
+}
+
+impl fmt::Debug for OperationAnswer {
+    /// Sizes only: an answer may hold a card number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OperationAnswer({}, {} + {} bytes)", self.status, self.headers.len(), self.body.len())
+    }
+}
+
 /// A call by an operation's owner.
 #[derive(Clone, Debug)]
 pub enum OwnerCall {
@@ -100,6 +120,17 @@ pub enum OwnerCall {
         outcome: OperationStatus,
         /// Recorded with it.
         reference: Option<String>,
+    },
+    /// How it went, with the answer of the run.
+    Finish {
+        /// Expected status.
+        expected: OperationStatus,
+        /// New status.
+        outcome: OperationStatus,
+        /// Recorded with it.
+        reference: Option<String>,
+        /// Only with a final outcome.
+        answer: Option<OperationAnswer>,
     },
     /// A longer lease.
     Renew {
@@ -135,15 +166,19 @@ pub fn owner_refusal(call: &OwnerCall, version: i32, row: Option<&OperationRow>)
         return refused(OperationRefusal::OtherOwner);
     }
     match call {
-        OwnerCall::Record { outcome, reference, .. }
+        OwnerCall::Record { outcome, reference, .. } | OwnerCall::Finish { outcome, reference, .. }
             if row.status == *outcome && row.reference == *reference =>
         {
             Some(OwnerOutcome::Before)
         }
-        OwnerCall::MaySubmit { expected } | OwnerCall::Record { expected, .. } if row.status != *expected => {
+        OwnerCall::MaySubmit { expected }
+        | OwnerCall::Record { expected, .. }
+        | OwnerCall::Finish { expected, .. }
+            if row.status != *expected =>
+        {
             refused(OperationRefusal::OtherStatus)
         }
-        OwnerCall::MaySubmit { .. } | OwnerCall::Record { .. } if !stalled => {
+        OwnerCall::MaySubmit { .. } | OwnerCall::Record { .. } | OwnerCall::Finish { .. } if !stalled => {
             refused(OperationRefusal::OtherStatus)
         }
         OwnerCall::MaySubmit { .. } if owned.lease_left_ms == 0 => refused(OperationRefusal::LeaseOver),

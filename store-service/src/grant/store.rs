@@ -13,8 +13,8 @@ use fencepost_protocol::grants::OperationId;
 pub use super::admission::{Admission, Admitted, Because, KeyReport, report};
 pub use super::issued::{Issue, Issued, IssuedRow, Revocation, Revoked};
 pub use super::operation::{
-    FIRST_OWNER, OperationRow, Owned, OwnerCall, OwnerOutcome, lease_of, owner_refusal, read_status,
-    status_word,
+    FIRST_OWNER, OperationAnswer, OperationRow, Owned, OwnerCall, OwnerOutcome, lease_of, owner_refusal,
+    read_status, status_word,
 };
 pub use super::pin::{Pin, PinError};
 
@@ -41,6 +41,9 @@ pub trait GrantStore: Send + Sync + 'static {
 
     /// An operation.
     async fn operation(&self, id: OperationId) -> Result<Option<OperationRow>, StoreError>;
+
+    /// The answer that was stored with an operation's final outcome.
+    async fn answer(&self, id: OperationId) -> Result<Option<OperationAnswer>, StoreError>;
 
     /// What was done about an operation, by recovery and by people, oldest first.
     async fn history(&self, id: OperationId) -> Result<Vec<OperationEvent>, StoreError> {

@@ -1,33 +1,20 @@
 //! The five calls on idempotency entries: frames in, frames out.
 
+use super::framed::{self, ANSWER_MAX, HEAD_ONLY_MAX, body, head, in_range, version};
 use super::{Api, Problem, Role};
 use crate::entry::{ClaimOutcome, Complete};
-use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::StatusCode;
+use axum::response::Response;
 use bytes::Bytes;
+use fencepost_protocol::Fence;
 use fencepost_protocol::answer::{decode_headers, split_payload};
 use fencepost_protocol::claims::{
     CLAIM_TTL_MS, ClaimReply, ClaimRequest, CompleteRequest, PARK_MS_MAX, RENEW_MAX, ReleaseRequest,
-    RenewReply, RenewRequest, Reply, TTL_MS_MAX, UnknownRequest,
+    RenewReply, RenewRequest, TTL_MS_MAX, UnknownRequest,
 };
-use fencepost_protocol::frame::{self, HEAD_LEN_MAX, PAYLOAD_LEN_MAX};
-use fencepost_protocol::{FRAME_MEDIA_TYPE, Fence, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
-
-/// Longest request without a payload.
-const HEAD_ONLY_MAX: usize = 4 + HEAD_LEN_MAX;
-
-/// Longest request with an answer in it.
-const COMPLETE_MAX: usize = HEAD_ONLY_MAX + PAYLOAD_LEN_MAX;
-
-/// How long a request's body may take: a sender that stopped half way must not hold memory.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Longest time that the upstream may be said to run, in milliseconds: a day.
 const RUN_MS_MAX: u32 = 24 * 3_600 * 1_000;
@@ -37,7 +24,7 @@ type Answered = Result<Response, Problem>;
 /// `POST /v1/claims`
 pub async fn claim(State(api): State<Api>, request: Request) -> Answered {
     timed("claim", async {
-        let (headers, body) = body(&api, request, HEAD_ONLY_MAX).await?;
+        let (headers, body) = body(&api, request, Role::Filter, HEAD_ONLY_MAX).await?;
         let (request, _) = head::<ClaimRequest>(&body)?;
         version(request.v)?;
         api.tokens.caller(&headers, Role::Filter)?.may_use(&request.key)?;
@@ -48,7 +35,7 @@ pub async fn claim(State(api): State<Api>, request: Request) -> Answered {
         let wait = Duration::from_millis(request.wait_ms.into());
         let (outcome, parked_ms) = api.service.claim(request.into(), wait).await?;
         let (reply, payload) = claim_reply(outcome, parked_ms)?;
-        reply_frame(&api, reply, &[&payload.0, &payload.1])
+        framed::reply(&api, reply, &[&payload.0, &payload.1])
     })
     .await
 }
@@ -56,7 +43,7 @@ pub async fn claim(State(api): State<Api>, request: Request) -> Answered {
 /// `POST /v1/complete`
 pub async fn complete(State(api): State<Api>, request: Request) -> Answered {
     timed("complete", async {
-        let (headers, body) = body(&api, request, COMPLETE_MAX).await?;
+        let (headers, body) = body(&api, request, Role::Filter, ANSWER_MAX).await?;
         let (request, payload) = head::<CompleteRequest>(&body)?;
         version(request.v)?;
         api.tokens.caller(&headers, Role::Filter)?.may_use(&request.key)?;
@@ -86,7 +73,7 @@ pub async fn complete(State(api): State<Api>, request: Request) -> Answered {
             ttl_ms: request.ttl_ms,
         };
         let reply = api.service.complete(complete).await?;
-        reply_frame(&api, reply, &[])
+        framed::reply(&api, reply, &[])
     })
     .await
 }
@@ -94,12 +81,12 @@ pub async fn complete(State(api): State<Api>, request: Request) -> Answered {
 /// `POST /v1/release`
 pub async fn release(State(api): State<Api>, request: Request) -> Answered {
     timed("release", async {
-        let (headers, body) = body(&api, request, HEAD_ONLY_MAX).await?;
+        let (headers, body) = body(&api, request, Role::Filter, HEAD_ONLY_MAX).await?;
         let (request, _) = head::<ReleaseRequest>(&body)?;
         version(request.v)?;
         api.tokens.caller(&headers, Role::Filter)?.may_use(&request.key)?;
         let reply = api.service.release(request.into()).await?;
-        reply_frame(&api, reply, &[])
+        framed::reply(&api, reply, &[])
     })
     .await
 }
@@ -107,12 +94,12 @@ pub async fn release(State(api): State<Api>, request: Request) -> Answered {
 /// `POST /v1/unknown`
 pub async fn unknown(State(api): State<Api>, request: Request) -> Answered {
     timed("unknown", async {
-        let (headers, body) = body(&api, request, HEAD_ONLY_MAX).await?;
+        let (headers, body) = body(&api, request, Role::Filter, HEAD_ONLY_MAX).await?;
         let (request, _) = head::<UnknownRequest>(&body)?;
         version(request.v)?;
         api.tokens.caller(&headers, Role::Filter)?.may_use(&request.key)?;
         let reply = api.service.unknown(request).await?;
-        reply_frame(&api, reply, &[])
+        framed::reply(&api, reply, &[])
     })
     .await
 }
@@ -120,7 +107,7 @@ pub async fn unknown(State(api): State<Api>, request: Request) -> Answered {
 /// `POST /v1/renew`
 pub async fn renew(State(api): State<Api>, request: Request) -> Answered {
     timed("renew", async {
-        let (headers, body) = body(&api, request, HEAD_ONLY_MAX).await?;
+        let (headers, body) = body(&api, request, Role::Filter, HEAD_ONLY_MAX).await?;
         let (request, _) = head::<RenewRequest>(&body)?;
         version(request.v)?;
         let caller = api.tokens.caller(&headers, Role::Filter)?;
@@ -139,7 +126,7 @@ pub async fn renew(State(api): State<Api>, request: Request) -> Answered {
             }
         }
         let results = api.service.renew(request.claims).await?;
-        reply_frame(&api, RenewReply { results }, &[])
+        framed::reply(&api, RenewReply { results }, &[])
     })
     .await
 }
@@ -149,57 +136,6 @@ async fn timed(call: &'static str, work: impl Future<Output = Answered>) -> Answ
     let result = work.await;
     metrics::histogram!("fencepost_call_seconds", "call" => call).record(start.elapsed());
     result
-}
-
-/// Checks the caller and the media type, then reads the body: nothing is read for a stranger.
-async fn body(api: &Api, request: Request, max: usize) -> Result<(HeaderMap, Bytes), Problem> {
-    let (parts, body) = request.into_parts();
-    api.tokens.caller(&parts.headers, Role::Filter)?;
-    let media = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let media = media.and_then(|value| value.split(';').next()).unwrap_or("").trim();
-    if !media.eq_ignore_ascii_case(FRAME_MEDIA_TYPE) {
-        let detail = format!("found content-type {media:?}, expected {FRAME_MEDIA_TYPE}");
-        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", detail));
-    }
-    let body = tokio::time::timeout(BODY_TIMEOUT, limited(body, max)).await.map_err(|_| {
-        Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not arrive in time")
-    })??;
-    Ok((parts.headers, body))
-}
-
-async fn limited(body: Body, max: usize) -> Result<Bytes, Problem> {
-    match Limited::new(body, max).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            let detail = format!("the request is longer than {max} bytes");
-            Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail))
-        }
-        Err(_) => Err(Problem::bad_request("body", "the body ended early")),
-    }
-}
-
-fn head<T: DeserializeOwned>(body: &Bytes) -> Result<(T, Bytes), Problem> {
-    let bad = |error: fencepost_protocol::FrameError| Problem::bad_request("frame", error.to_string());
-    let (head, payload) = frame::split(body).map_err(bad)?;
-    let request = serde_json::from_slice(head).map_err(|error| bad(error.into()))?;
-    Ok((request, body.slice_ref(payload)))
-}
-
-/// Messages of the version before and the version after ours are understood.
-fn version(found: u16) -> Result<(), Problem> {
-    if (PROTOCOL_VERSION_MIN..=PROTOCOL_VERSION + 1).contains(&found) {
-        return Ok(());
-    }
-    let detail = format!("found protocol version {found}, this service speaks {PROTOCOL_VERSION}");
-    Err(Problem::bad_request("protocol_version", detail))
-}
-
-fn in_range<T: PartialOrd + std::fmt::Display>(name: &str, found: T, min: T, max: T) -> Result<(), Problem> {
-    if found < min || found > max {
-        let detail = format!("{name}: found {found}, expected {min} to {max}");
-        return Err(Problem::bad_request("out_of_range", detail));
-    }
-    Ok(())
 }
 
 fn claim_reply(outcome: ClaimOutcome, parked_ms: u32) -> Result<(ClaimReply, (Bytes, Bytes)), Problem> {
@@ -233,14 +169,4 @@ fn claim_reply(outcome: ClaimOutcome, parked_ms: u32) -> Result<(ClaimReply, (By
     };
     metrics::counter!("fencepost_claims_total", "outcome" => name).increment(1);
     Ok((reply, payload))
-}
-
-fn reply_frame<T: Serialize>(api: &Api, reply: T, payload: &[&[u8]]) -> Answered {
-    let head = Reply::new(api.service.store().store_id(), reply);
-    let frame = frame::encode(&head, payload).map_err(|error| {
-        tracing::error!(%error, "a reply can't be framed");
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "frame", "the reply can't be framed")
-    })?;
-    let content_type = HeaderValue::from_static(FRAME_MEDIA_TYPE);
-    Ok(([(header::CONTENT_TYPE, content_type)], frame).into_response())
 }

@@ -32,7 +32,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Seconds after which an operation that is not final may be asked about again.
 const PENDING_RETRY: &str = "2";
 
-type Answered = Result<Response, Refused>;
+pub(super) type Answered = Result<Response, Refused>;
 
 /// A refusal with what there is to say about it.
 pub struct Refused {
@@ -267,7 +267,7 @@ fn owner(api: &Api, request: &Request, id: &str) -> Result<(Arc<Grants>, Operati
     Ok((grants, operation_id(id)?))
 }
 
-fn not_applied(outcome: OwnerOutcome) -> Refused {
+pub(super) fn not_applied(outcome: OwnerOutcome) -> Refused {
     let refused = Refused::new(
         StatusCode::CONFLICT,
         codes::NOT_APPLIED,
@@ -284,7 +284,7 @@ fn no_operation() -> Refused {
     Refused::new(StatusCode::NOT_FOUND, codes::NO_OPERATION, "there is no such operation of this caller")
 }
 
-fn operation(row: OperationRow) -> Operation {
+pub(super) fn operation(row: OperationRow) -> Operation {
     Operation {
         operation_id: row.operation,
         status: row.status,
@@ -296,7 +296,7 @@ fn operation(row: OperationRow) -> Operation {
     }
 }
 
-fn grants(api: &Api) -> Result<Arc<Grants>, Refused> {
+pub(super) fn grants(api: &Api) -> Result<Arc<Grants>, Refused> {
     let missing = || {
         let detail = "grants are not configured: the service was started without --issuers";
         Refused::new(StatusCode::NOT_FOUND, "grants_not_configured", detail)
@@ -304,7 +304,7 @@ fn grants(api: &Api) -> Result<Arc<Grants>, Refused> {
     api.grants.clone().ok_or_else(missing)
 }
 
-fn operation_id(text: &str) -> Result<OperationId, Refused> {
+pub(super) fn operation_id(text: &str) -> Result<OperationId, Refused> {
     OperationId::parse(text).map_err(|error| Problem::bad_request("operation_id", error.to_string()).into())
 }
 
@@ -338,7 +338,7 @@ async fn limited(body: Body) -> Result<Bytes, Problem> {
     }
 }
 
-fn reply<T: Serialize>(value: &T) -> Answered {
+pub(super) fn reply<T: Serialize>(value: &T) -> Answered {
     let text = serde_json::to_string(value).map_err(|error| {
         tracing::error!(%error, "a reply can't be written");
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "reply", "the reply can't be written")
@@ -347,7 +347,7 @@ fn reply<T: Serialize>(value: &T) -> Answered {
     Ok(([(header::CONTENT_TYPE, content_type)], text).into_response())
 }
 
-async fn timed(call: &'static str, work: impl Future<Output = Answered>) -> Answered {
+pub(super) async fn timed(call: &'static str, work: impl Future<Output = Answered>) -> Answered {
     let start = Instant::now();
     let result = work.await;
     metrics::histogram!("fencepost_call_seconds", "call" => call).record(start.elapsed());

@@ -8,6 +8,8 @@ mod auth;
 mod claims;
 mod desk;
 mod entries;
+mod framed;
+mod grant_claims;
 mod grant_list;
 mod grants;
 mod health;
@@ -26,6 +28,7 @@ use axum::Router;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use axum::routing::{get, post};
+use fencepost_protocol::grant_claims::paths as grant_claim_paths;
 use fencepost_protocol::grants::paths as grant_paths;
 use fencepost_protocol::{PROTOCOL_HEADER, PROTOCOL_VERSION, STORE_ID_HEADER, paths};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -69,11 +72,13 @@ impl Api {
             .route(paths::UNKNOWN, post(claims::unknown))
             .route(paths::RENEW, post(claims::renew))
             .route(grant_paths::ADMIT, post(grants::admit))
+            .route(grant_claim_paths::CLAIM, post(grant_claims::claim))
             .route(grant_paths::ISSUE, post(grants::issue))
             .route(grant_paths::REVOKE, post(grants::revoke))
             .route("/v1/operations/{id}", get(grants::status))
             .route("/v1/operations/{id}/may-submit", post(grants::may_submit))
             .route("/v1/operations/{id}/record", post(grants::record))
+            .route("/v1/operations/{id}/finish", post(grant_claims::finish))
             .route("/v1/operations/{id}/renew", post(grants::renew))
             .route("/v1/operations/{id}/take-over", post(grants::take_over))
             .route("/v1/entries", get(entries::list))

@@ -13,8 +13,8 @@ pub mod statements;
 use super::duration::Span;
 use super::issuers::{Form, Issuers};
 use super::store::{
-    Admission, Admitted, Because, Bounded, GrantStore, Issue, Issued, IssuedRow, KeyReport, OperationRow,
-    OwnerCall, OwnerOutcome, Pin, PinError, Revocation, Revoked, owner_refusal, report,
+    Admission, Admitted, Because, Bounded, GrantStore, Issue, Issued, IssuedRow, KeyReport, OperationAnswer,
+    OperationRow, OwnerCall, OwnerOutcome, Pin, PinError, Revocation, Revoked, owner_refusal, report,
 };
 use super::timing::ExecutionTimings;
 use super::token::GrantKey;
@@ -25,7 +25,7 @@ use fencepost_protocol::StoreId;
 use fencepost_protocol::grants::{OperationId, OperationRefusal};
 use params::{admit_params, admit_row_params, key_params, own_params};
 use pool::{Failure, Params, Pool};
-use row::{event, get, micros, one, operation_row, owned, owned_or_none, system_time};
+use row::{answer, event, get, micros, one, operation_row, owned, owned_or_none, system_time};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -161,6 +161,12 @@ impl GrantStore for PostgresGrants {
         let params: Params = vec![Box::new(id.as_str().to_owned())];
         let rows = self.rest.run(&statements::OPERATION_STATUS, params).await.map_err(Failure::unexpected)?;
         rows.first().map(operation_row).transpose()
+    }
+
+    async fn answer(&self, id: OperationId) -> Result<Option<OperationAnswer>, StoreError> {
+        let params: Params = vec![Box::new(id.as_str().to_owned())];
+        let rows = self.rest.run(&statements::OPERATION_ANSWER, params).await.map_err(Failure::unexpected)?;
+        rows.first().map(answer).transpose()
     }
 
     async fn history(&self, id: OperationId) -> Result<Vec<OperationEvent>, StoreError> {

@@ -55,6 +55,15 @@ pub fn own_params(id: &OperationId, version: i32, call: &OwnerCall) -> (&'static
             params.push(Box::new(reference.clone()));
             &statements::OPERATION_RECORD
         }
+        OwnerCall::Finish { expected, outcome, reference, answer } => {
+            params.push(Box::new(status_word(*expected)));
+            params.push(Box::new(status_word(*outcome)));
+            params.push(Box::new(reference.clone()));
+            params.push(Box::new(answer.as_ref().map(|answer| i32::from(answer.status))));
+            params.push(Box::new(answer.as_ref().map(|answer| answer.headers.to_vec())));
+            params.push(Box::new(answer.as_ref().map(|answer| answer.body.to_vec())));
+            &statements::OPERATION_FINISH
+        }
         OwnerCall::Renew { lease } => {
             params.push(Box::new(lease.as_i64()));
             &statements::OPERATION_RENEW

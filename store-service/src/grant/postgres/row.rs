@@ -1,7 +1,7 @@
 //! Rows of the statements.
 
 use crate::entry::Micros;
-use crate::grant::store::{OperationRow, Owned, read_status};
+use crate::grant::store::{OperationAnswer, OperationRow, Owned, read_status};
 use crate::grant::token::GrantKey;
 use crate::recovery::OperationEvent;
 use crate::store::StoreError;
@@ -54,6 +54,15 @@ pub fn operation_row(row: &Row) -> Result<OperationRow, StoreError> {
         status: read_status(get(row, "status")?).ok_or_else(|| bad("status"))?,
         reference: get(row, "reference")?,
         owned: owned(row)?,
+    })
+}
+
+pub fn answer(row: &Row) -> Result<OperationAnswer, StoreError> {
+    let bad = |_| StoreError::Broken("an operation's answer has a bad status".into());
+    Ok(OperationAnswer {
+        status: u16::try_from(get::<i32>(row, "answer_status")?).map_err(bad)?,
+        headers: get::<Vec<u8>>(row, "answer_headers")?.into(),
+        body: get::<Vec<u8>>(row, "answer_body")?.into(),
     })
 }
 

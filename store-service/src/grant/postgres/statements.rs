@@ -55,6 +55,10 @@ statements! {
     OPERATION_MAY_SUBMIT = "operation_may_submit" [TEXT, INT4, TEXT];
     /// How it went.
     OPERATION_RECORD = "operation_record" [TEXT, INT4, TEXT, TEXT, TEXT];
+    /// How it went, with its answer.
+    OPERATION_FINISH = "operation_finish" [TEXT, INT4, TEXT, TEXT, TEXT, INT4, BYTEA, BYTEA];
+    /// The answer.
+    OPERATION_ANSWER = "operation_answer" [TEXT];
     /// A longer lease.
     OPERATION_RENEW = "operation_renew" [TEXT, INT4, INT8];
     /// Another owner.

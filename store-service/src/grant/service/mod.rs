@@ -8,6 +8,8 @@ mod issue;
 mod operations;
 mod proof;
 
+pub use operations::Finish;
+
 use super::details::NotCovered;
 use super::issuers::Issuers;
 use super::jws::Unacceptable;

@@ -1,11 +1,33 @@
 //! Calls on operations.
 
 use super::{Grants, Refusal};
-use crate::grant::store::{OperationRow, OwnerCall, OwnerOutcome, lease_of};
+use crate::grant::store::{OperationAnswer, OperationRow, OwnerCall, OwnerOutcome, lease_of};
+use fencepost_protocol::grant_claims::FinishOutcome;
 use fencepost_protocol::grants::{
     Caller, MaySubmitRequest, OperationId, OperationStatus, RecordRequest, RenewOperationRequest, TEXT_MAX,
     TakeOverRequest,
 };
+
+/// What a route says at the end of an operation.
+#[derive(Debug, Clone)]
+pub struct Finish {
+    /// Expected status.
+    pub expected: OperationStatus,
+    /// How it ended.
+    pub outcome: FinishOutcome,
+    /// Recorded with it.
+    pub reference: Option<String>,
+    /// The answer; only with a final outcome.
+    pub answer: Option<OperationAnswer>,
+}
+
+fn check_reference(reference: Option<&str>) -> Result<(), Refusal> {
+    let long = |text: &str| text.len() > TEXT_MAX || text.contains('\0');
+    if reference.is_some_and(long) {
+        return Err(Refusal::Malformed("reference: expected at most 255 bytes"));
+    }
+    Ok(())
+}
 
 impl Grants {
     /// May an operation's owner send now?
@@ -25,16 +47,46 @@ impl Grants {
                 "outcome: expected succeeded, failed, unknown or needs_reconciliation",
             ));
         }
-        let long = |text: &str| text.len() > TEXT_MAX || text.contains('\0');
-        if request.reference.as_deref().is_some_and(long) {
-            return Err(Refusal::Malformed("reference: expected at most 255 bytes"));
-        }
+        check_reference(request.reference.as_deref())?;
         let call = OwnerCall::Record {
             expected: request.expected_status,
             outcome: request.outcome,
             reference: request.reference,
         };
         self.own("record", id, request.owner_version, call).await
+    }
+
+    /// How an operation of a route went, with its answer.
+    pub async fn finish(
+        &self,
+        id: OperationId,
+        owner_version: i32,
+        finish: Finish,
+    ) -> Result<OwnerOutcome, Refusal> {
+        check_reference(finish.reference.as_deref())?;
+        if finish.answer.is_some() && finish.outcome == FinishOutcome::Unknown {
+            return Err(Refusal::Malformed("answer: found one with the outcome unknown; expected none"));
+        }
+        let call = OwnerCall::Finish {
+            expected: finish.expected,
+            outcome: finish.outcome.into(),
+            reference: finish.reference,
+            answer: finish.answer,
+        };
+        self.own("finish", id, owner_version, call).await
+    }
+
+    /// The answer of an operation that its caller may see, if it has one.
+    pub async fn answer(&self, row: &OperationRow) -> Result<Option<OperationAnswer>, Refusal> {
+        // Only a final outcome has one; an operation that ends between the two reads is told as it was.
+        match row.status {
+            OperationStatus::Succeeded | OperationStatus::Failed => {
+                Ok(self.store.answer(row.operation.clone()).await?)
+            }
+            OperationStatus::Admitted | OperationStatus::Unknown | OperationStatus::NeedsReconciliation => {
+                Ok(None)
+            }
+        }
     }
 
     /// A longer lease.

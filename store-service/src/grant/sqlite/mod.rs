@@ -14,7 +14,8 @@ use super::duration::Span;
 use super::issuers::{Form, Issuers};
 use super::store::{
     Admission, Admitted, Because, Bounded, FIRST_OWNER, GrantStore, Issue, Issued, IssuedRow, KeyReport,
-    OperationRow, Owned, OwnerCall, OwnerOutcome, Pin, PinError, Revocation, Revoked, owner_refusal, report,
+    OperationAnswer, OperationRow, Owned, OwnerCall, OwnerOutcome, Pin, PinError, Revocation, Revoked,
+    owner_refusal, report,
 };
 use super::timing::ExecutionTimings;
 use super::token::GrantKey;
@@ -72,6 +73,10 @@ impl GrantStore for SqliteGrants {
 
     async fn history(&self, id: OperationId) -> std::result::Result<Vec<OperationEvent>, StoreError> {
         self.beside.run(move |tx, _| tables::history(tx, &id)).await
+    }
+
+    async fn answer(&self, id: OperationId) -> std::result::Result<Option<OperationAnswer>, StoreError> {
+        self.beside.run(move |tx, _| tables::answer(tx, &id)).await
     }
 
     async fn issue(&self, issue: Issue) -> std::result::Result<Issued, StoreError> {
@@ -159,11 +164,17 @@ fn own(
         // Cannot happen: an absent row was refused above.
         return Ok(OwnerOutcome::Refused(fencepost_protocol::grants::OperationRefusal::Absent));
     };
+    let mut finished = None;
     match call {
         OwnerCall::MaySubmit { .. } => return Ok(OwnerOutcome::Done(stored.row(now).owned)),
         OwnerCall::Record { outcome, reference, .. } => {
             stored.row.status = outcome;
             stored.row.reference = reference;
+        }
+        OwnerCall::Finish { outcome, reference, answer, .. } => {
+            stored.row.status = outcome;
+            stored.row.reference = reference;
+            finished = answer;
         }
         OwnerCall::Renew { lease } => {
             stored.lease_until = Micros(stored.lease_until.0.max(after(now, lease).0));
@@ -174,6 +185,9 @@ fn own(
         }
     }
     tables::write_operation(tx, &stored, now)?;
+    if let Some(answer) = finished {
+        tables::add_answer(tx, id, &answer)?;
+    }
     Ok(OwnerOutcome::Done(stored.row(now).owned))
 }
 

@@ -23,6 +23,10 @@ statements! {
     OPERATION_CLASH = "operation_clash";
     /// Records one.
     OPERATION_ADD = "operation_add";
+    /// Its answer.
+    OPERATION_ANSWER = "operation_answer";
+    /// Stores it.
+    OPERATION_ANSWER_ADD = "operation_answer_add";
     /// Changes one.
     OPERATION_WRITE = "operation_write";
     /// The row of an issued grant.

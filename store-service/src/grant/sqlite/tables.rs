@@ -5,7 +5,8 @@ use crate::entry::Micros;
 use crate::grant::duration::Span;
 use crate::grant::issuers::Form;
 use crate::grant::store::{
-    Admission, FIRST_OWNER, Issue, IssuedRow, OperationRow, Owned, Pin, read_status, status_word,
+    Admission, FIRST_OWNER, Issue, IssuedRow, OperationAnswer, OperationRow, Owned, Pin, read_status,
+    status_word,
 };
 use crate::grant::token::GrantKey;
 use crate::recovery::OperationEvent;
@@ -119,6 +120,25 @@ pub fn history(tx: &Transaction<'_>, id: &OperationId) -> Result<Vec<OperationEv
         })
     })?;
     lines.collect()
+}
+
+/// The answer that was stored with an operation's outcome.
+pub fn answer(tx: &Transaction<'_>, id: &OperationId) -> Result<Option<OperationAnswer>> {
+    let read = |row: &Row<'_>| {
+        Ok(OperationAnswer {
+            status: row.get("answer_status")?,
+            headers: row.get::<_, Vec<u8>>("answer_headers")?.into(),
+            body: row.get::<_, Vec<u8>>("answer_body")?.into(),
+        })
+    };
+    tx.prepare_cached(statements::OPERATION_ANSWER)?.query_row([id.as_str()], read).optional()
+}
+
+/// Stores it; the final outcome is written already.
+pub fn add_answer(tx: &Transaction<'_>, id: &OperationId, answer: &OperationAnswer) -> Result<()> {
+    tx.prepare_cached(statements::OPERATION_ANSWER_ADD)?
+        .execute(params![id.as_str(), answer.status, &answer.headers[..], &answer.body[..]])
+        .map(|_| ())
 }
 
 /// Is there an operation with this id, or of this grant?
