@@ -6,6 +6,8 @@
 use crate::check::Check;
 use crate::grant::startup::{GrantArgs, GrantStartError};
 use crate::http::{Api, Server, ServerOptions, Tokens};
+use crate::recovery::startup::{RecoveryArgs, RecoveryStartError};
+use crate::recovery::worker::Running;
 use crate::service::Service;
 use crate::store::memory::Memory;
 use crate::store::postgres::{self, Postgres};
@@ -69,6 +71,9 @@ struct Serve {
 
     #[command(flatten)]
     grants: GrantArgs,
+
+    #[command(flatten)]
+    recovery: RecoveryArgs,
 
     /// Address to listen on; port 0 picks a free one.
     #[arg(long, env = "FENCEPOST_LISTEN", default_value = "127.0.0.1:7070", value_name = "IP:PORT")]
@@ -163,6 +168,9 @@ pub enum StartError {
     /// Grants can't be served.
     #[error(transparent)]
     Grants(#[from] GrantStartError),
+    /// Recovery can't run.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryStartError),
     /// A listener for everybody without tokens.
     #[error(
         "--listen {0} is reachable from other machines and no --token-file is set; expected a token file, or an \
@@ -299,7 +307,13 @@ impl Serve {
         let service = Service::with_waiters(self.store.open(!self.no_migrate, pg).await?, waiters);
         let unnamed = self.store.pg_unnamed_statements;
         let grants = self.grants.open(&self.store.store, unnamed, service.store()).await?;
-        let api = Api::new(service.clone(), tokens, Some(metrics.clone())).with_grants(grants);
+        let timings = grants.as_ref().map(|grants| grants.issuers().timings).unwrap_or_default();
+        let recovery_store = RecoveryArgs::store(&self.store.store, unnamed, &timings, &service)
+            .map_err(RecoveryStartError::Open)?;
+        let desk = self.recovery.desk(&self.store.store, timings, recovery_store.clone(), &service)?;
+        let api = Api::new(service.clone(), tokens, Some(metrics.clone()))
+            .with_grants(grants)
+            .with_recovery(recovery_store);
         let options = ServerOptions { drain_timeout: self.drain_timeout };
         let server = Server::bind(self.listen, api, options)
             .await
@@ -307,6 +321,7 @@ impl Serve {
         let beats = tokio::spawn(heartbeat::run(service.clone()));
         let sweeps = tokio::spawn(sweep::run(service.clone(), self.sweep_interval));
         let upkeep = tokio::spawn(keep_metrics(metrics));
+        let recovery = desk.map(Running::start);
         say_ready(&server, &service)?;
         let stop = async {
             tokio::select! {
@@ -315,10 +330,16 @@ impl Serve {
             }
             tracing::info!("stopping");
             service.drain();
+            if let Some(recovery) = &recovery {
+                recovery.tell();
+            }
             tokio::time::sleep(self.drain_delay).await;
         };
         if !server.serve(stop).await {
             tracing::warn!("the drain timeout cut requests in flight");
+        }
+        if let Some(recovery) = recovery {
+            recovery.stop(self.drain_timeout).await;
         }
         upkeep.abort();
         sweeps.abort();

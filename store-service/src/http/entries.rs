@@ -5,18 +5,16 @@
 
 use super::{Api, Problem, Role};
 use crate::entry::{Micros, Row, Ruling, Settle, SettleReply, State, Version};
-use crate::operator::model::{
-    AuditLine, EntryView, ListReply, Octets, ReleaseOrder, SettleOrder, SettleWith,
-};
+use crate::operator::model::{AuditLine, EntryView, ListReply, Octets, ReleaseOrder, SettleOrder};
+use crate::operator::ruling::ruling;
 use crate::store::{Audit, Entry, Filter, StateName, words};
 use axum::body::Body;
 use axum::extract::{Path, Request, State as Shared};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use fencepost_filter_core::capture::is_never_kept;
-use fencepost_protocol::answer::{HEADERS_MAX, decode_headers, encode_headers};
-use fencepost_protocol::claims::{ReleaseCause, TTL_MS_MAX};
+use fencepost_protocol::answer::decode_headers;
+use fencepost_protocol::claims::ReleaseCause;
 use fencepost_protocol::{ClaimToken, ScopeDigest, StoreKey};
 use http_body_util::{BodyExt, Limited};
 use serde::Serialize;
@@ -35,9 +33,6 @@ const REASON_LEN_MAX: usize = 1_000;
 /// Most entries in one list, and how many without a wish.
 const LIST_MAX: u32 = 1_000;
 const LIST_USUAL: u32 = 100;
-
-/// Lifetime of an answer without a wish: a day.
-const TTL_MS_USUAL: u64 = 24 * 3_600 * 1_000;
 
 /// A reply, or why there is none.
 pub type Answered = Result<Response, Problem>;
@@ -119,7 +114,7 @@ pub async fn settle(Shared(api): Shared<Api>, Path(text): Path<String>, request:
     caller.may_operate(&key)?;
     let SettleOrder { version, reason, force, with } = order(&parts.headers, body).await?;
     let who = caller.name();
-    let ruling = ruling(with)?;
+    let ruling = ruling(with).map_err(|reason| Problem::bad_request("order", reason))?;
     decide(
         &api,
         Settle { key, version: self::version(&version)?, ruling, token: own_token()?, force, who, reason },
@@ -170,40 +165,6 @@ fn own_token() -> Result<ClaimToken, Problem> {
     getrandom::fill(&mut bytes)
         .map_err(|_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "no random numbers"))?;
     Ok(ClaimToken::from_bytes(bytes))
-}
-
-fn ruling(with: SettleWith) -> Result<Ruling, Problem> {
-    let (status, headers, body, ttl_ms) = match with {
-        SettleWith::NotRun => return Ok(Ruling::Free(ReleaseCause::NotRun)),
-        SettleWith::Answer { status, headers, body, ttl_ms } => (status, headers, body, ttl_ms),
-    };
-    if !(200..=599).contains(&status) {
-        return Err(wrong("status", "200 to 599"));
-    }
-    if headers.len() > HEADERS_MAX {
-        return Err(wrong("headers", "at most 1024"));
-    }
-    let mut pairs = Vec::with_capacity(headers.len());
-    for (name, value) in headers {
-        let good_name = axum::http::HeaderName::from_bytes(name.as_bytes()).is_ok();
-        if !good_name || name.starts_with(':') || HeaderValue::from_bytes(&value.0).is_err() {
-            return Err(wrong("headers", "names and values that HTTP allows"));
-        }
-        let name = name.to_ascii_lowercase().into_bytes();
-        if is_never_kept(&name) || name.starts_with(b"x-idempotent-") {
-            let expected = "no header of one hop, one client, one moment, of framing, or of the filter's own";
-            return Err(wrong("headers", expected));
-        }
-        pairs.push((name, value.0));
-    }
-    if matches!(status, 204 | 205 | 304) && !body.0.is_empty() {
-        return Err(wrong("body", "none with status 204, 205 or 304"));
-    }
-    let ttl_ms = ttl_ms.unwrap_or(TTL_MS_USUAL);
-    if !(1..=TTL_MS_MAX).contains(&ttl_ms) {
-        return Err(wrong("ttl_ms", "1 ms to 400 days"));
-    }
-    Ok(Ruling::Answer { status, headers: encode_headers(&pairs).into(), body: body.0.into(), ttl_ms })
 }
 
 fn key(text: &str) -> Result<StoreKey, Problem> {

@@ -16,6 +16,7 @@ mod health;
 mod openapi;
 mod operations;
 mod problem;
+mod recovery;
 mod server;
 
 pub use auth::{Role, TokenFileError, Tokens};
@@ -23,6 +24,7 @@ pub use problem::Problem;
 pub use server::{Server, ServerOptions};
 
 use crate::grant::service::Grants;
+use crate::recovery::store::RecoveryStore;
 use crate::service::Service;
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
@@ -41,17 +43,23 @@ pub struct Api {
     tokens: Arc<Tokens>,
     metrics: Option<PrometheusHandle>,
     grants: Option<Arc<Grants>>,
+    recovery: Option<Arc<dyn RecoveryStore>>,
 }
 
 impl Api {
     /// The interface of this service for the holders of these tokens.
     pub fn new(service: Arc<Service>, tokens: Tokens, metrics: Option<PrometheusHandle>) -> Self {
-        Self { service, tokens: Arc::new(tokens), metrics, grants: None }
+        Self { service, tokens: Arc::new(tokens), metrics, grants: None, recovery: None }
     }
 
     /// With grants.
     pub fn with_grants(self, grants: Option<Arc<Grants>>) -> Self {
         Self { grants, ..self }
+    }
+
+    /// With what recovery writes.
+    pub fn with_recovery(self, recovery: Option<Arc<dyn RecoveryStore>>) -> Self {
+        Self { recovery, ..self }
     }
 
     /// All routes.
@@ -89,6 +97,7 @@ impl Api {
             .route("/v1/operator/operations/{id}", get(operations::show))
             .route("/v1/operator/operations/{id}/settle", post(operations::settle))
             .route("/v1/operator/grants", get(grant_list::list))
+            .route("/v1/recovery/keys", get(recovery::keys))
             .route("/healthz", get(health::healthz))
             .route("/openapi.json", get(openapi::openapi))
             .route("/readyz", get(health::readyz))

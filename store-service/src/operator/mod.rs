@@ -11,6 +11,7 @@ pub mod model;
 mod operations;
 mod print;
 mod print_desk;
+pub mod ruling;
 mod scope;
 mod target;
 mod terminal;

@@ -20,6 +20,7 @@ use crate::desk::Desk;
 use crate::entry::{Claim, ClaimOutcome, Complete, Micros, Release, Settle, SettleReply, SweepKind};
 use crate::grant::store::GrantStore;
 use crate::grant::timing::ExecutionTimings;
+use crate::recovery::store::RecoveryStore;
 use async_trait::async_trait;
 use fencepost_protocol::claims::{
     CompleteReply, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
@@ -163,6 +164,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// What the person on call uses, where the store keeps operations and grants.
     fn desk(&self) -> Option<Arc<dyn Desk>> {
+        None
+    }
+
+    /// What recovery writes beside the entries, where it shares the store's only connection.
+    fn recovery(&self) -> Option<Arc<dyn RecoveryStore>> {
         None
     }
 

@@ -12,20 +12,23 @@ pub struct Sql {
     pub types: &'static [Type],
 }
 
+/// Declares statements, each a file under `sql/` beside the file that declares it.
 macro_rules! statements {
     ($($(#[$doc:meta])* $constant:ident = $name:literal [$($type:ident),* $(,)?];)*) => {
         $(
             $(#[$doc])*
-            pub static $constant: Sql = Sql {
+            pub static $constant: $crate::grant::postgres::statements::Sql = $crate::grant::postgres::statements::Sql {
                 name: $name,
                 text: include_str!(concat!("sql/", $name, ".sql")),
-                types: &[$(Type::$type),*],
+                types: &[$(::tokio_postgres::types::Type::$type),*],
             };
         )*
         /// All of them.
-        pub static ALL: &[&Sql] = &[$(&$constant),*];
+        pub static ALL: &[&$crate::grant::postgres::statements::Sql] = &[$(&$constant),*];
     };
 }
+
+pub(crate) use statements;
 
 statements! {
     /// Claims a grant that is a token.

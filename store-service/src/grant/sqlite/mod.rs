@@ -242,7 +242,7 @@ fn revoke(tx: &Transaction<'_>, now: Micros, revocation: &Revocation) -> Result<
 
 impl Stored {
     /// The operation with what is left of its times.
-    fn row(&self, now: Micros) -> OperationRow {
+    pub(crate) fn row(&self, now: Micros) -> OperationRow {
         let left = |until: Micros| u64::try_from((until.0 - now.0) / 1_000).unwrap_or(0);
         let mut row = self.row.clone();
         row.owned.lease_left_ms = left(self.lease_until);

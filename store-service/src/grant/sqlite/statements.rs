@@ -1,5 +1,6 @@
 //! The statements, one file each under `sql/`.
 
+/// Declares statements, each a file under `sql/` beside the file that declares it.
 macro_rules! statements {
     ($($(#[$doc:meta])* $constant:ident = $name:literal;)*) => {
         $($(#[$doc])* pub const $constant: &str = include_str!(concat!("sql/", $name, ".sql"));)*
@@ -7,6 +8,8 @@ macro_rules! statements {
         pub const ALL: &[(&str, &str)] = &[$(($name, $constant)),*];
     };
 }
+
+pub(crate) use statements;
 
 statements! {
     /// Who claimed a grant's key.

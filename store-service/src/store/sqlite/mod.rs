@@ -24,6 +24,8 @@ use crate::entry::{Claim, ClaimOutcome, Complete, Release, Settle, SettleReply, 
 use crate::grant::sqlite::SqliteGrants;
 use crate::grant::store::GrantStore;
 use crate::grant::timing::ExecutionTimings;
+use crate::recovery::sqlite::SqliteRecovery;
+use crate::recovery::store::RecoveryStore;
 use async_trait::async_trait;
 use fencepost_protocol::claims::{
     CompleteReply, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
@@ -158,6 +160,10 @@ impl Store for Sqlite {
 
     fn desk(&self) -> Option<Arc<dyn Desk>> {
         Some(Arc::new(SqliteDesk::new(self.beside())))
+    }
+
+    fn recovery(&self) -> Option<Arc<dyn RecoveryStore>> {
+        Some(Arc::new(SqliteRecovery::new(self.beside())))
     }
 
     async fn claim(&self, claim: Arc<Claim>, calm_ms: u64) -> Result<ClaimOutcome, StoreError> {

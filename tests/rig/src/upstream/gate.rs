@@ -60,7 +60,8 @@ impl Gate {
         Ok(())
     }
 
-    pub(super) async fn pass(&self) {
+    /// Arrives, and waits to be let through.
+    pub async fn pass(&self) {
         let mut state = self.state.subscribe();
         let mut ticket = 0;
         self.state.send_modify(|state| {

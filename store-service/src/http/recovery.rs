@@ -1,0 +1,53 @@
+//! `/v1/recovery`: what recovery could not settle. For operators.
+
+use super::entries::{Answered, json, query, wrong};
+use super::{Api, Problem, Role};
+use crate::recovery::store::MarkedKey;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use fencepost_protocol::StoreKey;
+use serde_json::{Value, json as value};
+
+/// Most keys in one list, and how many without a wish.
+const LIST_MAX: u32 = 1_000;
+const LIST_USUAL: u32 = 100;
+
+/// `GET /v1/recovery/keys`: held keys that wait for a person, in the order of their keys.
+pub async fn keys(State(api): State<Api>, request: Request) -> Answered {
+    let caller = api.tokens.caller(request.headers(), Role::Operator)?;
+    let Some(store) = &api.recovery else {
+        let detail = "this store is lost with the process: there is no recovery on it";
+        return Err(Problem::new(StatusCode::NOT_FOUND, "not_found", detail));
+    };
+    let (mut after, mut limit) = (None, LIST_USUAL);
+    for (name, text) in query(&request)? {
+        match &name[..] {
+            "after" => {
+                let key = StoreKey::parse(&text);
+                after = Some(key.map_err(|error| Problem::bad_request("query", error.to_string()))?);
+            }
+            "limit" => {
+                let number = text.parse().ok().filter(|limit| (1..=LIST_MAX).contains(limit));
+                limit = number.ok_or_else(|| wrong("limit", "1 to 1000"))?;
+            }
+            _ => return Err(wrong(&name, "after or limit")),
+        }
+    }
+    let prefixes = caller.bound_to().map(<[String]>::to_vec);
+    let found = store.held_list(prefixes, after, limit).await?;
+    let next = found.last().filter(|_| found.len() == limit as usize).map(|last| last.key.to_string());
+    let keys: Vec<Value> = found.iter().map(shown).collect();
+    json(&value!({"keys": keys, "next": next}))
+}
+
+fn shown(marked: &MarkedKey) -> Value {
+    value!({
+        "key": marked.key.as_str(),
+        "version": marked.version.to_string(),
+        "attempts": marked.attempts,
+        "result": marked.result,
+        "reason": marked.reason,
+        "marked_at_us": marked.marked_at.0,
+        "by": marked.by,
+    })
+}

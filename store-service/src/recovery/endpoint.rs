@@ -1,0 +1,110 @@
+//! One request to a provider's endpoint, signed, over a connection of its own.
+//!
+//! A connection is opened first and used later, so that the last check before sending stands right
+//! before the sending. Redirects are not followed: they would lead elsewhere than the settings say.
+
+use super::answer::Reply;
+use super::sign::{KEY_ID_HEADER, SIGNATURE_HEADER, SigningKey, TIMESTAMP_HEADER};
+use super::template::Template;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Method, Request, header};
+use hyper_util::rt::TokioIo;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+/// One endpoint.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// Method.
+    pub method: Method,
+    /// Where, with places.
+    pub url: Template,
+    /// How long one request may take, connecting included.
+    pub timeout: Duration,
+    /// The key that signs.
+    pub key: SigningKey,
+    /// Longest answer, in bytes.
+    pub answer_max: usize,
+}
+
+/// What is sent.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Path and query.
+    pub path: String,
+    /// JSON; none with GET.
+    pub body: Bytes,
+    /// The provider's idempotency key, where something is done.
+    pub idempotency_key: Option<String>,
+}
+
+/// An open connection. Dropping it closes it.
+pub struct Line {
+    send: SendRequest<Full<Bytes>>,
+    driver: JoinHandle<()>,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Endpoint {
+    /// Opens a connection; says why there is none.
+    pub async fn connect(&self) -> Result<Line, String> {
+        let authority = self.url.authority();
+        let port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let address = if port { authority.to_owned() } else { format!("{authority}:80") };
+        let open = async {
+            let stream = TcpStream::connect(&address).await.map_err(|error| error.to_string())?;
+            handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())
+        };
+        let (send, connection) =
+            tokio::time::timeout(self.timeout, open).await.map_err(|_| "no connection in time")??;
+        let driver = tokio::spawn(async move {
+            // Its end shows in the request.
+            let _ = connection.await;
+        });
+        Ok(Line { send, driver })
+    }
+
+    /// Sends on an open connection; says why there is no reply within `limit`, which is never longer
+    /// than the endpoint's own.
+    pub async fn send(&self, mut line: Line, message: &Message, limit: Duration) -> Result<Reply, String> {
+        let request = self.request(&message.path, message)?;
+        let exchange = async {
+            let reply = line.send.send_request(request).await.map_err(|error| error.to_string())?;
+            let status = reply.status().as_u16();
+            let body = Limited::new(reply.into_body(), self.answer_max).collect().await;
+            let body = body.map_err(|_| format!("status {status}, and the body is too long or broke off"))?;
+            Ok(Reply { status, body: body.to_bytes() })
+        };
+        let limit = limit.min(self.timeout);
+        tokio::time::timeout(limit, exchange).await.unwrap_or_else(|_| Err("no answer in time".into()))
+    }
+
+    fn request(&self, path: &str, message: &Message) -> Result<Request<Full<Bytes>>, String> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        let signature = self.key.sign(now, self.method.as_str(), path, &message.body);
+        let mut request = Request::builder()
+            .method(self.method.clone())
+            .uri(path)
+            .header(header::HOST, self.url.authority())
+            .header(header::ACCEPT, "application/json")
+            .header(TIMESTAMP_HEADER, now)
+            .header(KEY_ID_HEADER, self.key.id())
+            .header(SIGNATURE_HEADER, signature);
+        if !message.body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        if let Some(key) = &message.idempotency_key {
+            request = request.header("idempotency-key", key);
+        }
+        request.body(Full::new(message.body.clone())).map_err(|error| error.to_string())
+    }
+}

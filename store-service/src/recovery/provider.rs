@@ -1,0 +1,199 @@
+//! A provider: where effects are looked up and sent again, and how much of that at once.
+
+use super::answer::{Reply, of_key, of_operation};
+use super::breaker::{Admits, Breaker, BreakerLimits};
+use super::endpoint::{Endpoint, Line, Message};
+use super::held_plan::HeldAnswer;
+use super::plan::{Answer, Contract};
+use super::store::HeldKey;
+use super::template::Values;
+use crate::grant::details;
+use crate::grant::store::OperationRow;
+use bytes::Bytes;
+use hyper::Method;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What it serves of operations.
+#[derive(Clone, Debug)]
+pub struct OperationsAt {
+    /// Whose grants admit them.
+    pub issuers: Vec<String>,
+    /// Looks one up; none where the provider declares no look-up.
+    pub lookup: Option<Endpoint>,
+    /// Sends one again.
+    pub submit: Option<Endpoint>,
+    /// What the provider promises.
+    pub contract: Contract,
+}
+
+/// What it serves of keys.
+#[derive(Clone, Debug)]
+pub struct KeysAt {
+    /// Prefixes of the stored keys.
+    pub prefixes: Vec<String>,
+    /// Looks one up.
+    pub lookup: Endpoint,
+}
+
+/// One provider.
+pub struct Provider {
+    /// Its name in the settings.
+    pub name: String,
+    /// Of operations.
+    pub operations: Option<OperationsAt>,
+    /// Of held keys.
+    pub keys: Option<KeysAt>,
+    /// Most requests at once, of this instance.
+    pub concurrency: usize,
+    breaker: Mutex<Breaker>,
+}
+
+impl Provider {
+    /// One whose breaker is closed.
+    pub fn new(
+        name: String,
+        operations: Option<OperationsAt>,
+        keys: Option<KeysAt>,
+        concurrency: usize,
+        breaker: BreakerLimits,
+    ) -> Self {
+        Self { name, operations, keys, concurrency, breaker: Mutex::new(Breaker::new(breaker)) }
+    }
+
+    /// How many requests may be made now.
+    pub fn room(&self) -> usize {
+        let breaker = self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
+        match breaker.admits(Instant::now()) {
+            Admits::None => 0,
+            Admits::One => 1,
+            Admits::Any => self.concurrency,
+        }
+    }
+
+    fn note(&self, call: &'static str, result: &'static str, since: Instant) {
+        let answered = result != "unreachable";
+        let mut breaker = self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
+        breaker.note(answered, Instant::now());
+        let open = breaker.admits(Instant::now()) != Admits::Any;
+        drop(breaker);
+        let provider = || self.name.clone();
+        metrics::counter!(
+            "fencepost_recovery_calls_total", "provider" => provider(), "call" => call, "result" => result
+        )
+        .increment(1);
+        metrics::histogram!("fencepost_recovery_call_seconds", "provider" => provider(), "call" => call)
+            .record(since.elapsed());
+        metrics::gauge!("fencepost_recovery_breaker_open", "provider" => provider())
+            .set(f64::from(u8::from(open)));
+    }
+
+    /// Looks an operation's effect up.
+    pub async fn look_up(&self, endpoint: &Endpoint, row: &OperationRow) -> Answer {
+        let since = Instant::now();
+        let answer = match operation_message(endpoint, row, false) {
+            Err(why) => Answer::Unclear(why),
+            Ok(message) => match ask(endpoint, &message).await {
+                Ok(reply) => of_operation(&reply, &row.operation),
+                Err(why) => Answer::Unreachable(why),
+            },
+        };
+        self.note("look_up", answer.word(), since);
+        answer
+    }
+
+    /// Opens a connection to send an operation's request again.
+    pub async fn connect(&self, endpoint: &Endpoint) -> Result<Line, String> {
+        let since = Instant::now();
+        let line = endpoint.connect().await;
+        if line.is_err() {
+            self.note("submit", "unreachable", since);
+        }
+        line
+    }
+
+    /// Sends an operation's request again, with its id as idempotency key; waits no longer than
+    /// `limit`.
+    pub async fn submit(
+        &self,
+        endpoint: &Endpoint,
+        line: Line,
+        row: &OperationRow,
+        limit: Duration,
+    ) -> Answer {
+        let since = Instant::now();
+        let answer = match operation_message(endpoint, row, true) {
+            Err(why) => Answer::Unclear(why),
+            Ok(message) => match endpoint.send(line, &message, limit).await {
+                Ok(reply) => of_operation(&reply, &row.operation),
+                Err(why) => Answer::Unreachable(why),
+            },
+        };
+        self.note("submit", answer.word(), since);
+        answer
+    }
+
+    /// Looks a held key up.
+    pub async fn look_up_key(&self, endpoint: &Endpoint, held: &HeldKey) -> HeldAnswer {
+        let since = Instant::now();
+        let answer = match key_message(endpoint, held) {
+            Err(why) => HeldAnswer::Unclear(why),
+            Ok(message) => match ask(endpoint, &message).await {
+                Ok(reply) => of_key(&reply, &held.key, held.version),
+                Err(why) => HeldAnswer::Unreachable(why),
+            },
+        };
+        self.note("look_up_key", answer.word(), since);
+        answer
+    }
+}
+
+async fn ask(endpoint: &Endpoint, message: &Message) -> Result<Reply, String> {
+    let start = Instant::now();
+    let line = endpoint.connect().await?;
+    endpoint.send(line, message, endpoint.timeout.saturating_sub(start.elapsed())).await
+}
+
+fn operation_message(endpoint: &Endpoint, row: &OperationRow, sends: bool) -> Result<Message, String> {
+    let details = details::from_text(&row.details).0;
+    let id = row.operation.as_str();
+    let mut values = Values::from(
+        [
+            ("operation_id", id),
+            ("issuer", &row.key.issuer),
+            ("grant_id", &row.key.grant_id),
+            ("tenant", &row.tenant),
+            ("caller", &row.caller_id),
+            ("caller_namespace", &row.caller_namespace),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned())),
+    );
+    values.extend(details.iter().map(|(name, value)| (format!("detail.{name}"), value.clone())));
+    let body = json!({
+        "operation_id": id,
+        "issuer": row.key.issuer,
+        "grant_id": row.key.grant_id,
+        "caller": {"namespace": row.caller_namespace, "id": row.caller_id},
+        "tenant": row.tenant,
+        "details": details,
+    });
+    let path = endpoint.url.fill(&values)?;
+    Ok(Message { path, body: body_of(endpoint, &body), idempotency_key: sends.then(|| id.to_owned()) })
+}
+
+fn key_message(endpoint: &Endpoint, held: &HeldKey) -> Result<Message, String> {
+    let (key, scope) = (held.key.to_string(), held.scope.to_hex());
+    let values = BTreeMap::from(
+        [("key", key.clone()), ("fence", held.version.fence.to_string()), ("scope", scope.clone())]
+            .map(|(name, value)| (name.to_owned(), value)),
+    );
+    let body = json!({"key": key, "fence": held.version.fence, "scope": scope});
+    let path = endpoint.url.fill(&values)?;
+    Ok(Message { path, body: body_of(endpoint, &body), idempotency_key: None })
+}
+
+fn body_of(endpoint: &Endpoint, body: &serde_json::Value) -> Bytes {
+    if endpoint.method == Method::GET { Bytes::new() } else { Bytes::from(body.to_string()) }
+}

@@ -1,0 +1,438 @@
+//! The file of `--recovery` (YAML or JSON): whom recovery asks, and within which promises.
+//!
+//! A value that can't be right ends the start, with its path, what was found and what would be right;
+//! so does a relation between two durations that can't hold, with both values.
+
+use super::answer::{ANSWER_MAX, KEY_ANSWER_MAX};
+use super::backoff::Backoff;
+use super::breaker::BreakerLimits;
+use super::endpoint::Endpoint;
+use super::plan::{Contract, GiveUp};
+use super::provider::{KeysAt, OperationsAt, Provider};
+use super::sign::SigningKey;
+use super::template::{Places, Template};
+use crate::grant::duration::Span;
+use crate::grant::timing::ExecutionTimings;
+use fencepost_protocol::StoreKey;
+use hyper::Method;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Most requests at once to one provider.
+const CONCURRENCY_MAX: usize = 64;
+
+/// Most operations, or keys, of one provider in one round.
+const BATCH_MAX: u32 = 1_000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default = "every")]
+    every: Span,
+    #[serde(default = "batch")]
+    batch: u32,
+    #[serde(default)]
+    give_up: GiveUpIn,
+    #[serde(default)]
+    backoff: BackoffIn,
+    providers: BTreeMap<String, ProviderIn>,
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct GiveUpIn {
+    attempts: u32,
+    age: Span,
+}
+
+impl Default for GiveUpIn {
+    fn default() -> Self {
+        Self { attempts: 8, age: Span::seconds(24 * 3_600) }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct BackoffIn {
+    first: Span,
+    max: Span,
+}
+
+impl Default for BackoffIn {
+    fn default() -> Self {
+        Self { first: Span::seconds(10), max: Span::seconds(600) }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProviderIn {
+    sign: SignIn,
+    operations: Option<OperationsIn>,
+    keys: Option<KeysIn>,
+    #[serde(default = "concurrency")]
+    concurrency: usize,
+    #[serde(default)]
+    breaker: BreakerIn,
+    #[serde(default)]
+    allow_plaintext_network: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SignIn {
+    key_id: String,
+    key_file: PathBuf,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OperationsIn {
+    issuers: Vec<String>,
+    lookup: Option<EndpointIn>,
+    submit: Option<EndpointIn>,
+    contract: ContractIn,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeysIn {
+    prefixes: Vec<String>,
+    lookup: EndpointIn,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum MethodIn {
+    Get,
+    Post,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndpointIn {
+    method: Option<MethodIn>,
+    url: String,
+    timeout: Option<Span>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ContractIn {
+    lookup: bool,
+    atomic_concurrent_keys: bool,
+    same_parameters: bool,
+    key_retention: Option<Span>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct BreakerIn {
+    failures: u32,
+    open_for: Span,
+}
+
+impl Default for BreakerIn {
+    fn default() -> Self {
+        Self { failures: 5, open_for: Span::seconds(30) }
+    }
+}
+
+const fn every() -> Span {
+    Span::seconds(5)
+}
+
+const fn batch() -> u32 {
+    64
+}
+
+const fn concurrency() -> usize {
+    4
+}
+
+/// What the file says.
+pub struct Settings {
+    /// How often recovery looks for work.
+    pub every: Duration,
+    /// Most operations, or keys, of one provider in one round.
+    pub batch: u32,
+    /// When it stops trying.
+    pub give_up: GiveUp,
+    /// How long it rests between.
+    pub backoff: Backoff,
+    /// Whom it asks.
+    pub providers: Vec<Provider>,
+}
+
+/// Why the file can't be used.
+#[derive(Debug, thiserror::Error)]
+#[error("--recovery {}: {reason}", .path.display())]
+pub struct SettingsError {
+    /// The file.
+    pub path: PathBuf,
+    /// What was found, and what would be right.
+    pub reason: String,
+}
+
+impl Settings {
+    /// Reads the file and the keys that it names.
+    pub fn read(path: &Path, timings: &ExecutionTimings) -> Result<Self, SettingsError> {
+        let failed = |reason: String| SettingsError { path: path.to_owned(), reason };
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| failed(format!("{error}; expected a readable file")))?;
+        let base = path.parent().unwrap_or(Path::new("."));
+        Self::parse(&text, base, timings).map_err(failed)
+    }
+
+    /// Reads the text; `base` is where relative paths start.
+    pub fn parse(text: &str, base: &Path, timings: &ExecutionTimings) -> Result<Self, String> {
+        let value: serde_json::Value = serde_saphyr::from_str(text)
+            .map_err(|error| error.to_string().lines().next().unwrap_or("not YAML").to_owned())?;
+        let file: File = serde_path_to_error::deserialize(value)
+            .map_err(|error| format!("{}: {}", error.path(), error.inner()))?;
+        check_times(&file, timings)?;
+        if file.providers.is_empty() {
+            return Err("providers: found none; expected at least one".into());
+        }
+        let give_up = GiveUp { attempts: file.give_up.attempts, age_ms: file.give_up.age.as_ms() };
+        let backoff = Backoff { first: file.backoff.first, max: file.backoff.max };
+        let mut served = Served::default();
+        let mut providers = Vec::new();
+        for (name, entry) in file.providers {
+            let path = format!("providers.{name}");
+            providers.push(
+                entry.checked(&name, base, timings, &mut served).map_err(|why| format!("{path}.{why}"))?,
+            );
+        }
+        Ok(Self { every: file.every.duration(), batch: file.batch, give_up, backoff, providers })
+    }
+
+    /// The provider of an issuer's operations.
+    pub fn of_issuer(&self, issuer: &str) -> Option<&Provider> {
+        let serves = |provider: &&Provider| {
+            provider.operations.as_ref().is_some_and(|at| at.issuers.iter().any(|own| own == issuer))
+        };
+        self.providers.iter().find(serves)
+    }
+}
+
+/// What some provider serves already.
+#[derive(Default)]
+struct Served {
+    issuers: BTreeSet<String>,
+    prefixes: BTreeSet<String>,
+}
+
+fn check_times(file: &File, timings: &ExecutionTimings) -> Result<(), String> {
+    if !(1..=BATCH_MAX).contains(&file.batch) {
+        return Err(format!("batch: found {}; expected 1 to {BATCH_MAX}", file.batch));
+    }
+    if file.give_up.attempts == 0 {
+        return Err("give_up.attempts: found 0; expected 1 or more".into());
+    }
+    for (name, span) in [("every", file.every), ("backoff.first", file.backoff.first)] {
+        if span == Span::default() {
+            return Err(format!("{name}: found 0; expected more than zero"));
+        }
+    }
+    at_most(
+        ("every", file.every),
+        ("timings.recovery_delay", timings.recovery_delay),
+        "what stalled is looked at within the delay that the other timings count on",
+    )?;
+    at_most(("backoff.first", file.backoff.first), ("backoff.max", file.backoff.max), "rests grow")?;
+    at_most(
+        ("backoff.max", file.backoff.max),
+        ("give_up.age", file.give_up.age),
+        "else an operation goes to a person without having been looked up again",
+    )?;
+    let first_look = timings.execution_lease.plus(timings.recovery_delay).plus(timings.recovery_step);
+    at_most(
+        ("timings.execution_lease + recovery_delay + recovery_step", first_look),
+        ("give_up.age", file.give_up.age),
+        "else an operation goes to a person before recovery could look it up",
+    )
+}
+
+fn at_most(small: (&str, Span), large: (&str, Span), why: &str) -> Result<(), String> {
+    if small.1 <= large.1 {
+        return Ok(());
+    }
+    Err(format!(
+        "{}: found {}, and {} = {}; expected at most that: {why}",
+        small.0, small.1, large.0, large.1
+    ))
+}
+
+impl ProviderIn {
+    fn checked(
+        self,
+        name: &str,
+        base: &Path,
+        timings: &ExecutionTimings,
+        served: &mut Served,
+    ) -> Result<Provider, String> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) {
+            return Err("name: expected 1 to 64 letters, digits, - . or _".into());
+        }
+        if !(1..=CONCURRENCY_MAX).contains(&self.concurrency) {
+            return Err(format!("concurrency: found {}; expected 1 to {CONCURRENCY_MAX}", self.concurrency));
+        }
+        if self.breaker.failures == 0 || self.breaker.open_for == Span::default() {
+            return Err("breaker: expected failures and open_for of more than zero".into());
+        }
+        if self.operations.is_none() && self.keys.is_none() {
+            return Err("operations: missing, and so is keys; expected one of them".into());
+        }
+        let file = base.join(&self.sign.key_file);
+        let text = std::fs::read_to_string(&file).map_err(|error| {
+            format!("sign.key_file: {}: {error}; expected a readable file", file.display())
+        })?;
+        let key = SigningKey::parse(&self.sign.key_id, &text).map_err(|why| format!("sign: {why}"))?;
+        let maker = Maker { key, timings, anywhere: self.allow_plaintext_network };
+        let operations = self
+            .operations
+            .map(|at| at.checked(&maker, served).map_err(|why| format!("operations.{why}")))
+            .transpose()?;
+        let keys = self
+            .keys
+            .map(|at| at.checked(&maker, served).map_err(|why| format!("keys.{why}")))
+            .transpose()?;
+        let breaker =
+            BreakerLimits { failures: self.breaker.failures, open_for: self.breaker.open_for.duration() };
+        Ok(Provider::new(name.to_owned(), operations, keys, self.concurrency, breaker))
+    }
+}
+
+/// What every endpoint of a provider has in common.
+struct Maker<'a> {
+    key: SigningKey,
+    timings: &'a ExecutionTimings,
+    anywhere: bool,
+}
+
+impl Maker<'_> {
+    fn endpoint(
+        &self,
+        entry: EndpointIn,
+        places: Places,
+        usual: (Method, Span),
+        answer_max: usize,
+    ) -> Result<Endpoint, String> {
+        let url = Template::parse(&entry.url, places).map_err(|why| format!("url: {why}"))?;
+        let host = url.authority();
+        let here = ["127.0.0.1", "[::1]", "localhost"];
+        let loopback = here.iter().any(|name| host == *name || host.starts_with(&format!("{name}:")));
+        if !loopback && !self.anywhere {
+            return Err(format!(
+                "url: found the host {host}; expected 127.0.0.1, [::1] or localhost, where a proxy speaks TLS \
+                 onwards, or allow_plaintext_network: true: whoever sits on the way could invent answers"
+            ));
+        }
+        let timeout = entry.timeout.unwrap_or(usual.1);
+        if timeout == Span::default() {
+            return Err("timeout: found 0; expected more than zero".into());
+        }
+        let calls = self.timings.store_call_timeout.plus(self.timings.store_call_timeout);
+        at_most(
+            ("timeout + 2 x timings.store_call_timeout", timeout.plus(calls)),
+            ("timings.recovery_step", self.timings.recovery_step),
+            "a step is this request and the store's calls around it, and the lease is renewed once for it",
+        )?;
+        let method = match entry.method {
+            Some(MethodIn::Get) => Method::GET,
+            Some(MethodIn::Post) => Method::POST,
+            None => usual.0,
+        };
+        Ok(Endpoint { method, url, timeout: timeout.duration(), key: self.key.clone(), answer_max })
+    }
+}
+
+impl OperationsIn {
+    fn checked(self, maker: &Maker<'_>, served: &mut Served) -> Result<OperationsAt, String> {
+        if self.issuers.is_empty() {
+            return Err("issuers: found none; expected those whose operations are looked up here".into());
+        }
+        for issuer in &self.issuers {
+            if !served.issuers.insert(issuer.clone()) {
+                return Err(format!("issuers: found {issuer:?} twice; expected one provider for each"));
+            }
+        }
+        let ContractIn { lookup, atomic_concurrent_keys, same_parameters, key_retention } = self.contract;
+        if lookup != self.lookup.is_some() {
+            return Err(format!(
+                "contract.lookup: found {lookup}, and operations.lookup is {}; expected both or neither",
+                if self.lookup.is_some() { "set" } else { "missing" }
+            ));
+        }
+        let timings = maker.timings;
+        if self.submit.is_some() {
+            if !(lookup && atomic_concurrent_keys && same_parameters) {
+                return Err("submit: found with a contract that forbids it; expected contract.lookup, \
+                            contract.atomic_concurrent_keys and contract.same_parameters to be true, or no \
+                            submit"
+                    .into());
+            }
+            let kept = key_retention
+                .ok_or("contract.key_retention: missing; expected what the provider documents")?;
+            at_most(
+                ("timings.submission_window", timings.submission_window),
+                ("contract.key_retention - timings.provider_margin", kept.less(timings.provider_margin)),
+                "a provider may take a key that it has forgotten for a new request",
+            )?;
+        }
+        let usual = (Method::GET, Span::seconds(5));
+        let make = |entry, usual, name: &str| {
+            let made = maker.endpoint(entry, Places::Operation, usual, ANSWER_MAX);
+            made.map_err(|why| format!("{name}.{why}"))
+        };
+        let lookup_at = self.lookup.map(|entry| make(entry, usual, "lookup")).transpose()?;
+        let names_it = |at: &Endpoint| at.method == Method::POST || at.url.names("operation_id");
+        if lookup_at.as_ref().is_some_and(|at| !names_it(at)) {
+            return Err("lookup.url: names no {operation_id}; expected it, or method: POST".into());
+        }
+        let usual = (Method::POST, Span::seconds(15));
+        let submit = self.submit.map(|entry| make(entry, usual, "submit")).transpose()?;
+        if submit.as_ref().is_some_and(|at| at.method != Method::POST) {
+            return Err("submit.method: found GET; expected POST".into());
+        }
+        let contract = Contract {
+            lookup,
+            submit: submit.is_some(),
+            atomic_concurrent_keys,
+            same_parameters,
+            key_kept_ms: key_retention.unwrap_or_default().less(timings.provider_margin).as_ms(),
+        };
+        Ok(OperationsAt { issuers: self.issuers, lookup: lookup_at, submit, contract })
+    }
+}
+
+impl KeysIn {
+    fn checked(self, maker: &Maker<'_>, served: &mut Served) -> Result<KeysAt, String> {
+        if self.prefixes.is_empty() {
+            return Err("prefixes: found none; expected those of the keys that are looked up here".into());
+        }
+        for prefix in &self.prefixes {
+            StoreKey::check_prefix(prefix).map_err(|error| format!("prefixes: {error}"))?;
+            if !served.prefixes.insert(prefix.clone()) {
+                return Err(format!("prefixes: found {prefix:?} twice; expected one provider for each"));
+            }
+        }
+        let usual = (Method::GET, Span::seconds(5));
+        let lookup = maker
+            .endpoint(self.lookup, Places::Key, usual, KEY_ANSWER_MAX)
+            .map_err(|why| format!("lookup.{why}"))?;
+        let names_it = lookup.url.names("key") && lookup.url.names("fence");
+        if lookup.method == Method::GET && !names_it {
+            return Err("lookup.url: expected {key} and {fence} in it, or method: POST".into());
+        }
+        Ok(KeysAt { prefixes: self.prefixes, lookup })
+    }
+}
+
+#[cfg(test)]
+#[path = "settings_tests.rs"]
+mod tests;

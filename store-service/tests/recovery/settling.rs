@@ -1,0 +1,112 @@
+//! What recovery finds, and what it makes of it.
+
+use crate::bed::{Bed, Over};
+use fencepost_protocol::grants::OperationStatus::{Admitted, Failed, NeedsReconciliation, Succeeded};
+use fencepost_store::recovery::operation::Ended;
+use fencepost_store::store::StoreKind;
+use serde_json::json;
+
+fn steps(of: &[(&str, &str)]) -> Vec<(String, String)> {
+    of.iter().map(|(step, result)| ((*step).to_owned(), (*result).to_owned())).collect()
+}
+
+pub async fn billing_success_whose_record_was_lost_is_found_and_not_repeated(kind: StoreKind) {
+    let bed = Bed::new(kind).await;
+    let id = bed.admitted().await;
+    let reference = bed.provider.create(id.as_str()).await.unwrap();
+    // The handler dies here.
+    bed.pass(Over::Lease).await;
+    let round = bed.usual(true).run_once().await.unwrap();
+    assert_eq!(round.operations[&Ended::Succeeded], 1);
+    assert_eq!((bed.status(&id).await, bed.reference(&id).await), (Succeeded, Some(reference)));
+    assert_eq!((bed.provider.effects(&id), bed.provider.submits()), (1, 0));
+    let expected = steps(&[("take_over", ""), ("look_up", ""), ("record", "succeeded")]);
+    assert_eq!(bed.history(&id).await, expected);
+    let events = bed.grants.store().history(id.clone()).await.unwrap();
+    assert!(events.iter().all(|event| event.actor == "recovery/one" && event.owner_version == 2));
+    assert_eq!((events[1].status, events[2].status), (Admitted, Succeeded));
+    assert!(bed.usual(true).run_once().await.unwrap().operations.is_empty(), "an end is left alone");
+    bed.check_signatures();
+}
+
+pub async fn a_definite_refusal_of_the_provider_is_failed(kind: StoreKind) {
+    let bed = Bed::new(kind).await;
+    let id = bed.stalled().await;
+    bed.provider.refuse(&id);
+    bed.usual(true).run_once().await.unwrap();
+    assert_eq!(bed.status(&id).await, Failed);
+    assert_eq!(bed.reference(&id).await.as_deref(), Some("account_closed"));
+    assert_eq!((bed.provider.effects(&id), bed.provider.submits()), (0, 0));
+}
+
+pub async fn not_found_is_never_failed_and_ends_with_a_person(kind: StoreKind) {
+    let bed = Bed::new(kind).await;
+    let id = bed.stalled().await;
+    let recovery = bed.usual(false);
+    for attempt in 1..=3 {
+        let round = recovery.run_once().await.unwrap();
+        let expected = if attempt < 3 { Ended::Postponed } else { Ended::ForPerson };
+        assert_eq!(round.operations[&expected], 1, "{attempt}: {round:?}");
+        assert!(recovery.run_once().await.unwrap().operations.is_empty(), "it rests");
+        bed.pass(Over::Lease).await;
+    }
+    assert_eq!(bed.status(&id).await, NeedsReconciliation);
+    assert_eq!((bed.provider.submits(), bed.provider.lookups().len()), (0, 3));
+    assert_eq!(bed.recovery.backlog(10).await.unwrap().needs_reconciliation, 1);
+    assert!(recovery.run_once().await.unwrap().operations.is_empty(), "it waits for a person");
+}
+
+pub async fn what_was_never_sent_is_sent_once_inside_the_contract(kind: StoreKind) {
+    let bed = Bed::new(kind).await;
+    let id = bed.stalled().await;
+    bed.usual(true).run_once().await.unwrap();
+    assert_eq!((bed.status(&id).await, bed.reference(&id).await.as_deref()), (Succeeded, Some("cr_1")));
+    assert_eq!((bed.provider.effects(&id), bed.provider.submits()), (1, 1));
+    let expected =
+        steps(&[("take_over", ""), ("look_up", ""), ("submit", "not_found"), ("record", "succeeded")]);
+    assert_eq!(bed.history(&id).await, expected);
+    bed.check_signatures();
+}
+
+pub async fn an_operation_without_a_provider_goes_to_a_person_in_the_end(kind: StoreKind) {
+    let bed = Bed::new(kind).await;
+    let id = bed.stalled().await;
+    let other = json!({"providers": {"other": {
+        "sign": {"key_id": "k1", "key_file": "recovery.key"},
+        "keys": {"prefixes": ["none"], "lookup": {"url": "http://127.0.0.1:1/{key}/{fence}"}},
+    }}});
+    let recovery = bed.recoverer("one", &bed.settings(true, other));
+    assert!(recovery.run_once().await.unwrap().operations.is_empty());
+    assert_eq!(bed.status(&id).await, Admitted);
+    bed.pass(Over::Age).await;
+    assert_eq!(recovery.run_once().await.unwrap().operations[&Ended::ForPerson], 1);
+    assert_eq!(bed.status(&id).await, NeedsReconciliation);
+    let events = bed.grants.store().history(id).await.unwrap();
+    assert!(events.last().unwrap().detail.starts_with("no_provider"), "{events:?}");
+}
+
+pub async fn nothing_is_looked_up_while_the_owner_lives(kind: StoreKind) {
+    let bed = Bed::new(kind).await;
+    let id = bed.admitted().await;
+    assert!(bed.usual(true).run_once().await.unwrap().operations.is_empty());
+    assert!(bed.provider.lookups().is_empty());
+    assert_eq!(bed.status(&id).await, Admitted);
+}
+
+pub async fn an_unclear_answer_settles_nothing(kind: StoreKind) {
+    let bed = Bed::new(kind).await;
+    let id = bed.stalled().await;
+    let recovery = bed.usual(true);
+    for (status, body) in [
+        (404, "no such page"),
+        (200, r#"{"operation_id": "018f2b1c-7e52-7cc3-98c4-dc0c0c07398f", "outcome": "succeeded"}"#),
+    ] {
+        bed.provider.say(Some((status, body)));
+        assert_eq!(recovery.run_once().await.unwrap().operations[&Ended::Postponed], 1, "{status} {body}");
+        assert_eq!(bed.status(&id).await, Admitted);
+        bed.pass(Over::Lease).await;
+    }
+    bed.provider.say(Some((400, r#"{"operation_id": "ID", "outcome": "refused"}"#)));
+    assert_eq!(recovery.run_once().await.unwrap().operations[&Ended::ForPerson], 1);
+    assert_eq!((bed.status(&id).await, bed.provider.submits()), (NeedsReconciliation, 0));
+}
