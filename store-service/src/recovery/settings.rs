@@ -242,17 +242,17 @@ fn check_times(file: &File, timings: &ExecutionTimings) -> Result<(), String> {
         ("timings.recovery_delay", timings.recovery_delay),
         "what stalled is looked at within the delay that the other timings count on",
     )?;
-    at_most(("backoff.first", file.backoff.first), ("backoff.max", file.backoff.max), "rests grow")?;
-    at_most(
-        ("backoff.max", file.backoff.max),
-        ("give_up.age", file.give_up.age),
-        "else an operation goes to a person without having been looked up again",
-    )?;
     let first_look = timings.execution_lease.plus(timings.recovery_delay).plus(timings.recovery_step);
     at_most(
         ("timings.execution_lease + recovery_delay + recovery_step", first_look),
         ("give_up.age", file.give_up.age),
         "else an operation goes to a person before recovery could look it up",
+    )?;
+    at_most(("backoff.first", file.backoff.first), ("backoff.max", file.backoff.max), "rests grow")?;
+    at_most(
+        ("backoff.max", file.backoff.max),
+        ("give_up.age", file.give_up.age),
+        "else an operation goes to a person without having been looked up again",
     )
 }
 

@@ -1,6 +1,6 @@
 //! Recovery: stalled operations and held keys find their end, whatever happens meanwhile.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, non_snake_case)]
 
 mod bed;
 mod crashes;
