@@ -13,6 +13,7 @@ use crate::store::memory::Memory;
 use crate::store::postgres::{self, Postgres};
 use crate::store::sqlite::Sqlite;
 use crate::store::{Clock, OpenError, Store, StoreKind, StoreUrl};
+use crate::trace::Traces;
 use crate::waiters::Waiters;
 use crate::{heartbeat, operator, sweep, waiters};
 use clap::{Args, Parser, Subcommand};
@@ -24,6 +25,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::filter::{FilterExt as _, filter_fn};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
 /// The store service of Fencepost.
 #[derive(Debug, Parser)]
@@ -119,6 +124,10 @@ struct Serve {
           value_parser = seconds)]
     sweep_interval: Duration,
 
+    /// Where traces go, by OTLP over HTTP: the collector's whole URL, without TLS.
+    #[arg(long, env = "FENCEPOST_OTLP_ENDPOINT", value_name = "URL")]
+    otlp_endpoint: Option<String>,
+
     /// How long requests in flight may take after SIGTERM, in seconds.
     #[arg(long, env = "FENCEPOST_DRAIN_TIMEOUT", default_value = "10", value_name = "SECONDS",
           value_parser = seconds)]
@@ -206,6 +215,9 @@ pub enum StartError {
     /// The system refused something.
     #[error("{0}")]
     System(#[from] std::io::Error),
+    /// Traces can't be sent there.
+    #[error("--otlp-endpoint: {0}; expected a URL such as http://127.0.0.1:4318/v1/traces")]
+    Traces(#[from] opentelemetry_otlp::ExporterBuildError),
     /// Metrics could not be set up.
     #[error("metrics: {0}")]
     Metrics(String),
@@ -214,15 +226,36 @@ pub enum StartError {
 impl Cli {
     /// Runs the command.
     pub async fn run(self) -> Result<ExitCode, StartError> {
-        tracing_subscriber::fmt()
-            .with_env_filter(
-                tracing_subscriber::EnvFilter::try_from_env("FENCEPOST_LOG")
-                    .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info")),
-            )
+        let traces = match &self.command {
+            Command::Serve(serve) => serve.otlp_endpoint.as_deref().map(Traces::to).transpose()?,
+            _ => None,
+        };
+        let level = EnvFilter::try_from_env("FENCEPOST_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+        let log = tracing_subscriber::fmt::layer()
             .with_ansi(std::io::stderr().is_terminal())
             .with_writer(std::io::stderr)
-            .init();
-        match self.command {
+            .with_filter(level.and(filter_fn(shows_no_values)));
+        tracing_subscriber::registry().with(traces.as_ref().map(Traces::layer)).with(log).init();
+        let result = self.command.run().await;
+        if let Some(traces) = traces {
+            traces.end().await;
+        }
+        result
+    }
+}
+
+/// Whether a log line can't show what callers send. Below `info` these libraries write the values
+/// of statements and the headers of requests, so nobody may turn that on.
+fn shows_no_values(line: &tracing::Metadata<'_>) -> bool {
+    const VERBOSE: [&str; 4] = ["tokio_postgres", "h2", "hyper", "hyper_util"];
+    let library = line.target().split("::").next().unwrap_or_default();
+    // A line that comes from the `log` crate names its own target inside.
+    *line.level() <= tracing::Level::INFO || !(VERBOSE.contains(&library) || library == "log")
+}
+
+impl Command {
+    async fn run(self) -> Result<ExitCode, StartError> {
+        match self {
             Command::Check(check) => Ok(check.run()),
             Command::Schema => {
                 std::io::stdout().lock().write_all(crate::check::schema_text().as_bytes())?;

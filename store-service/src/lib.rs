@@ -19,4 +19,5 @@ pub mod recovery;
 pub mod service;
 pub mod store;
 pub mod sweep;
+pub mod trace;
 pub mod waiters;

@@ -7,6 +7,7 @@
 use crate::calm::Calm;
 use crate::entry::{Claim, ClaimOutcome, Complete, Micros, Release, Settle, SettleReply};
 use crate::store::{Beat, Hearing, Mark, Store, StoreError, Woken};
+use crate::trace;
 use crate::waiters::{Ticket, Waiters};
 use fencepost_protocol::StoreKey;
 use fencepost_protocol::claims::{
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 /// How often one of the callers that wait for a key looks for what other instances freed, where
 /// nobody tells.
@@ -86,7 +88,8 @@ impl Service {
     pub async fn claim(self: &Arc<Self>, claim: Claim, wait: Duration) -> ClaimAnswer {
         let (answer, result) = oneshot::channel();
         let service = self.clone();
-        tokio::spawn(async move { service.claim_for(Arc::new(claim), wait, answer).await });
+        let work = async move { service.claim_for(Arc::new(claim), wait, answer).await };
+        tokio::spawn(work.in_current_span());
         result.await.map_or_else(|_| Err(task_gone()), Given::take)
     }
 
@@ -103,7 +106,8 @@ impl Service {
         let result = loop {
             let epoch = self.waiters.epoch(&claim.key);
             let parked = if ticket.is_some() { arrived.elapsed() } else { Duration::ZERO };
-            let outcome = self.store.claim(claim.clone(), self.calm.ms()).await;
+            let span = self.span("claim_acquire");
+            let outcome = self.store.claim(claim.clone(), self.calm.ms()).instrument(span).await;
             self.calm.note(&outcome);
             let lease_left_ms = match outcome {
                 Ok(ClaimOutcome::InProgress { lease_left_ms }) => lease_left_ms,
@@ -211,7 +215,8 @@ impl Service {
     pub async fn complete(self: &Arc<Self>, complete: Complete) -> Result<CompleteReply, StoreError> {
         self.detached(move |service| async move {
             let key = complete.key.clone();
-            let result = service.store.complete(complete).await;
+            let span = service.span("claim_complete");
+            let result = service.store.complete(complete).instrument(span).await;
             service.waiters.wake(&key);
             result
         })
@@ -222,7 +227,8 @@ impl Service {
     pub async fn release(self: &Arc<Self>, release: Release) -> Result<ReleaseReply, StoreError> {
         self.detached(move |service| async move {
             let key = release.key.clone();
-            let result = service.store.release(release).await;
+            let span = service.span("claim_release");
+            let result = service.store.release(release).instrument(span).await;
             service.waiters.wake(&key);
             result
         })
@@ -233,7 +239,8 @@ impl Service {
     pub async fn unknown(self: &Arc<Self>, request: UnknownRequest) -> Result<UnknownReply, StoreError> {
         self.detached(move |service| async move {
             let key = request.key.clone();
-            let result = service.store.unknown(request).await;
+            let span = service.span("claim_unknown");
+            let result = service.store.unknown(request).instrument(span).await;
             service.waiters.wake(&key);
             result
         })
@@ -242,7 +249,11 @@ impl Service {
 
     /// Extends leases, whether or not the caller stays.
     pub async fn renew(self: &Arc<Self>, renewals: Vec<Renewal>) -> Result<Vec<RenewResult>, StoreError> {
-        self.detached(move |service| async move { service.store.renew(renewals).await }).await
+        self.detached(move |service| async move {
+            let span = service.span("claim_renew");
+            service.store.renew(renewals).instrument(span).await
+        })
+        .await
     }
 
     /// Does what a person decided about an entry, whether or not the person's client stays.
@@ -267,6 +278,11 @@ impl Service {
         result
     }
 
+    /// For traces: one operation on the store.
+    fn span(&self, name: &'static str) -> tracing::Span {
+        trace::operation(name, self.store.kind().name())
+    }
+
     async fn detached<R, F>(self: &Arc<Self>, work: impl FnOnce(Arc<Self>) -> F) -> Result<R, StoreError>
     where
         R: Send + 'static,
@@ -274,11 +290,12 @@ impl Service {
     {
         let work = work(self.clone());
         let service = self.clone();
-        let task = tokio::spawn(async move {
+        let work = async move {
             let result = work.await;
             service.calm.note(&result);
             result
-        });
+        };
+        let task = tokio::spawn(work.in_current_span());
         task.await.unwrap_or_else(|_| Err(task_gone()))
     }
 }

@@ -38,6 +38,8 @@ pub struct Slot {
     pub stream: Option<u32>,
     /// What the host had got of the request when only its head was there, if it says so.
     pub head_size: Option<u64>,
+    /// The request's `traceparent` (W3C Trace Context), for the calls made for it.
+    pub trace: Option<Vec<u8>>,
 }
 
 /// Work for the root's next callback.
@@ -122,10 +124,10 @@ impl Plugin {
     }
 
     /// Takes in a new exchange.
-    pub fn admit(&mut self, exchange: Exchange, stream: u32, head_size: Option<u64>) -> ExchangeId {
+    pub fn admit(&mut self, slot: Slot) -> ExchangeId {
         self.next_id = self.next_id.wrapping_add(1);
         let id = ExchangeId(self.next_id);
-        self.slots.insert(id, Slot { exchange, stream: Some(stream), head_size });
+        self.slots.insert(id, slot);
         id
     }
 

@@ -95,7 +95,11 @@ impl Root {
             ("content-type", FRAME_MEDIA_TYPE),
             (PROTOCOL_HEADER, version.as_str()),
         ];
-        let headers = headers.map(|(name, value)| (name.into(), value.into()));
+        let mut headers: Vec<Pair> =
+            headers.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        if let Some(trace) = self.trace_of(&call.owner) {
+            headers.push(("traceparent".into(), trace));
+        }
         match abi::call(cluster, &headers, &call.frame, call.timeout_ms) {
             Ok(token) => {
                 if let Ok(mut plugin) = self.shared.try_borrow_mut() {
@@ -118,6 +122,12 @@ impl Root {
                 }
             }
         }
+    }
+
+    /// The trace that a call belongs to. A renewal is for many requests, and belongs to none.
+    fn trace_of(&self, owner: &Owner) -> Option<Vec<u8>> {
+        let Owner::Exchange(id, _) = owner else { return None };
+        self.shared.try_borrow().ok()?.slots.get(id)?.trace.clone()
     }
 
     /// Says, not too often, that a cluster took no call.

@@ -3,7 +3,7 @@
 use crate::abi::{self, Buffer, Map};
 use crate::effects::{self, Origin};
 use crate::facts::{self, HostFacts, evidence};
-use crate::plugin::{ExchangeId, Shared};
+use crate::plugin::{ExchangeId, Shared, Slot};
 use fencepost_filter_core::capture::EXPOSE_HEADERS;
 use fencepost_filter_core::exchange::evidence::Evidence;
 use fencepost_filter_core::exchange::{Exchange, Input, LocalReply, Outcome, ResponseHead};
@@ -128,9 +128,11 @@ impl Stream {
         }
         let (policy, claimant) = request.into_claimant(token);
         let head_size = facts::request_size();
+        let trace = claimant.headers.iter().find(|(name, _)| name == b"traceparent");
+        let trace = trace.map(|(_, value)| value.clone());
         let admitted = self.shared.try_borrow_mut().map(|mut plugin| {
-            let now_ms = plugin.now_ms();
-            plugin.admit(Exchange::new(policy, claimant, now_ms), self.id, head_size)
+            let exchange = Exchange::new(policy, claimant, plugin.now_ms());
+            plugin.admit(Slot { exchange, stream: Some(self.id), head_size, trace })
         });
         let Ok(id) = admitted else {
             return self.refuse(Problem::new(ProblemKind::PolicyUnreadable, "the filter is busy").into());

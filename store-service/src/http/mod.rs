@@ -112,5 +112,6 @@ impl Api {
             })
             .with_state(self)
             .layer(axum::middleware::map_response(named))
+            .layer(axum::middleware::from_fn(crate::trace::call))
     }
 }

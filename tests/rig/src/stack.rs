@@ -28,6 +28,7 @@ pub struct Builder {
     store: Store,
     upstream: Option<SocketAddr>,
     service: Vec<String>,
+    environment: Vec<(String, String)>,
     change: Vec<Box<dyn FnOnce(Setup) -> Setup + Send>>,
 }
 
@@ -51,6 +52,7 @@ impl Stack {
             store: Store::Sqlite,
             upstream: None,
             service: Vec::new(),
+            environment: Vec::new(),
             change: Vec::new(),
         }
     }
@@ -113,6 +115,12 @@ impl Builder {
         self
     }
 
+    /// Sets a variable of the service's environment.
+    pub fn service_variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// Changes Envoy's setup.
     pub fn envoy(mut self, change: impl FnOnce(Setup) -> Setup + Send + 'static) -> Self {
         self.change.push(Box::new(change));
@@ -129,7 +137,12 @@ impl Builder {
             Store::Postgres => (Postgres::shared().await.try_create_database().await?, None),
             Store::Url(url) => (url, None),
         };
-        let options = service::Options { store: url, arguments: self.service, ..service::Options::default() };
+        let options = service::Options {
+            store: url,
+            arguments: self.service,
+            environment: self.environment,
+            ..service::Options::default()
+        };
         let service = Service::start(options).await.context("start the service")?;
         let own = if self.upstream.is_none() { Some(Upstream::start().await?) } else { None };
         let upstream = self.upstream.or(own.as_ref().map(Upstream::addr)).context("no upstream")?;

@@ -14,12 +14,14 @@ use super::lane::{Verdict, Wake, Work};
 use super::row::{BadRow, Seen};
 use super::session::Session;
 use super::{Clock, StoreError};
+use crate::trace;
 use fencepost_protocol::StoreKey;
 use futures_util::future::BoxFuture;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 /// How long a statement may run. Longer than any lock is held by the service's own statements;
 /// shorter than a lease.
@@ -115,6 +117,8 @@ struct Pending<K: Kind> {
     again: u8,
     lost: bool,
     alone: bool,
+    /// The caller's, for traces.
+    span: tracing::Span,
 }
 
 /// Operations of one kind that wait for a statement.
@@ -147,7 +151,8 @@ impl<K: Kind> Queue<K> {
             if pending.len() >= QUEUE_MAX {
                 return Err(StoreError::Unavailable("too many operations wait for PostgreSQL".into()));
             }
-            pending.push_back(Pending { op: Arc::new(op), reply, again: 0, lost: false, alone: false });
+            let span = tracing::Span::current();
+            pending.push_back(Pending { op: Arc::new(op), reply, again: 0, lost: false, alone: false, span });
         }
         self.wake.one();
         match tokio::time::timeout(OPERATION_TIMEOUT, result).await {
@@ -234,8 +239,9 @@ impl<K: Kind> Work for Batch<K> {
         Box::pin(async move {
             let ops: Vec<_> = self.mains.iter().map(|(main, _)| main.op.clone()).collect();
             let started = Instant::now();
-            let result =
-                tokio::time::timeout(STATEMENT_TIMEOUT, K::run(session, &self.queue.clock, &ops)).await;
+            let run = K::run(session, &self.queue.clock, &ops);
+            let span = trace::statement(K::NAME, self.mains.iter().map(|(main, _)| &main.span));
+            let result = tokio::time::timeout(STATEMENT_TIMEOUT, run).instrument(span).await;
             metrics::histogram!("fencepost_statement_seconds", "statement" => K::NAME)
                 .record(started.elapsed());
             metrics::histogram!("fencepost_batch_size", "statement" => K::NAME).record(ops.len() as f64);

@@ -1,0 +1,171 @@
+//! Traces: spans of calls and statements, sent to a collector by OTLP over HTTP.
+//!
+//! Off unless an endpoint is set; then the spans cost nothing, because nobody asks for their level.
+//! A call's span belongs to the trace that its `traceparent` names (W3C Trace Context), and is kept
+//! if its caller keeps that trace. A trace says which call and which statement ran, how long, and
+//! what came of it: no key, no scope, no token, no part of a request or an answer.
+//!
+//! A collector that is away or slow costs spans, never a call: they are sent by a thread of its
+//! own out of a bounded queue, and dropped when it is full.
+
+use axum::extract::{MatchedPath, Request};
+use axum::http::HeaderMap;
+use axum::middleware::Next;
+use axum::response::Response;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use opentelemetry::propagation::{Extractor, TextMapPropagator};
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_http::{HttpClient, HttpError};
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tracing::{Instrument, Level, Span};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::registry::LookupSpan;
+
+/// Target of the spans: nothing else that this program writes is sent.
+pub const TARGET: &str = "fencepost_trace";
+
+/// How long one sending may take.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Most of a collector's answer that is read, in bytes.
+const ANSWER_MAX: usize = 64 * 1024;
+
+/// Where spans go. Whoever has it ends it, so that the last ones are sent.
+pub struct Traces(SdkTracerProvider);
+
+impl Traces {
+    /// To a collector: `endpoint` is the whole URL, usually `http://HOST:4318/v1/traces`.
+    pub fn to(endpoint: &str) -> Result<Self, ExporterBuildError> {
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(Sender::new(Handle::current()))
+            .with_endpoint(endpoint)
+            .with_timeout(SEND_TIMEOUT)
+            .build()?;
+        let resource = Resource::builder().with_service_name("fencepost-store").build();
+        let provider =
+            SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
+        Ok(Self(provider))
+    }
+
+    /// What makes spans of this program's.
+    pub fn layer<S>(&self) -> impl Layer<S> + use<S>
+    where
+        S: tracing::Subscriber + for<'span> LookupSpan<'span>,
+    {
+        let tracer = self.0.tracer("fencepost-store");
+        tracing_opentelemetry::layer()
+            .with_tracer(tracer)
+            .with_location(false)
+            .with_threads(false)
+            .with_tracked_inactivity(false)
+            .with_filter(Targets::new().with_target(TARGET, Level::TRACE))
+    }
+
+    /// Sends what is left, and ends.
+    pub async fn end(self) {
+        // It waits for the sending thread, which needs this runtime for its socket.
+        let ended = tokio::task::spawn_blocking(move || self.0.shutdown());
+        if let Ok(Err(error)) = ended.await {
+            tracing::warn!(%error, "the last spans were not sent");
+        }
+    }
+}
+
+/// Sends over plain HTTP on the service's runtime, for the exporter's thread, which has none.
+#[derive(Debug)]
+struct Sender {
+    client: Client<HttpConnector, Full<Bytes>>,
+    runtime: Handle,
+}
+
+impl Sender {
+    fn new(runtime: Handle) -> Self {
+        Self { client: Client::builder(TokioExecutor::new()).build_http(), runtime }
+    }
+}
+
+#[async_trait::async_trait]
+impl HttpClient for Sender {
+    async fn send_bytes(&self, request: hyper::Request<Bytes>) -> Result<hyper::Response<Bytes>, HttpError> {
+        let client = self.client.clone();
+        let sent = self.runtime.spawn(async move {
+            let exchange = async {
+                let (head, body) = client.request(request.map(Full::new)).await?.into_parts();
+                let body = Limited::new(body, ANSWER_MAX).collect().await?.to_bytes();
+                Ok::<_, HttpError>(hyper::Response::from_parts(head, body))
+            };
+            tokio::time::timeout(SEND_TIMEOUT, exchange).await?
+        });
+        sent.await?
+    }
+}
+
+/// A span around a call, in its caller's trace.
+pub async fn call(path: Option<MatchedPath>, request: Request, next: Next) -> Response {
+    // The path as it was matched: one that was asked for may hold anything.
+    let route = path.as_ref().map_or("unmatched", MatchedPath::as_str);
+    let span = tracing::trace_span!(
+        target: TARGET, "call",
+        otel.name = route, otel.kind = "server", otel.status_code = tracing::field::Empty,
+        http.request.method = request.method().as_str(), http.route = route,
+        http.response.status_code = tracing::field::Empty,
+    );
+    if span.is_disabled() {
+        return next.run(request).await;
+    }
+    let _ = span.set_parent(TraceContextPropagator::new().extract(&Headers(request.headers())));
+    let response = next.run(request).instrument(span.clone()).await;
+    span.record("http.response.status_code", response.status().as_u16());
+    if response.status().is_server_error() {
+        span.record("otel.status_code", "ERROR");
+    }
+    response
+}
+
+/// A span around one operation on the store, within the caller's.
+pub fn operation(name: &'static str, store: &'static str) -> Span {
+    tracing::trace_span!(
+        target: TARGET, "operation",
+        otel.name = name, db.operation.name = name, db.system.name = store,
+    )
+}
+
+/// A span around one statement. It serves a batch of operations: it stands in the trace of the
+/// first, and is linked with the others.
+pub fn statement<'a>(name: &'static str, mut operations: impl ExactSizeIterator<Item = &'a Span>) -> Span {
+    let size = operations.len();
+    let parent = operations.next().and_then(Span::id);
+    let span = tracing::trace_span!(
+        target: TARGET, parent: parent, "statement",
+        otel.name = name, otel.kind = "client", db.system.name = "postgresql",
+        db.query.summary = name, db.operation.batch.size = size,
+    );
+    for other in operations {
+        span.follows_from(other);
+    }
+    span
+}
+
+struct Headers<'a>(&'a HeaderMap);
+
+impl Extractor for Headers<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name)?.to_str().ok()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(axum::http::HeaderName::as_str).collect()
+    }
+}
