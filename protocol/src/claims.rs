@@ -48,6 +48,9 @@ pub enum UnknownCause {
     NotFinal,
     /// The proxy made an answer of its own and can't prove that the request was never sent.
     ProxyReply,
+    /// The store was restored from a backup, and nothing says that the request did not run since
+    /// the backup.
+    Held,
     /// A cause that this version does not know by name.
     #[serde(other)]
     Other,

@@ -57,6 +57,8 @@ pub mod codes {
     pub const ALREADY_ADMITTED: &str = "already_admitted";
     /// Not admitted: used, revoked, or in conflict with another operation; which is not said.
     pub const NOT_AVAILABLE: &str = "grant_not_available";
+    /// Not admitted: issued before the store was restored from a backup, so perhaps used since.
+    pub const HELD: &str = "grant_held";
     /// Not admitted: past its admission deadline.
     pub const EXPIRED: &str = "grant_expired";
     /// Not admitted: the grant itself is not acceptable.

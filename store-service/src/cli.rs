@@ -48,6 +48,10 @@ enum Command {
     Entries(Box<operator::Entries>),
     /// Look at operations, and end what the service can't.
     Operations(Box<operator::Operations>),
+    /// After a restored backup: hold what may have been done in the lost window.
+    Hold(Box<operator::HoldCommand>),
+    /// Erase the stored answers of one caller.
+    Erase(Box<operator::Erase>),
     /// Look at grants, and withdraw them.
     Grants(Box<operator::Grants>),
     /// Say under which key the entry of a client's key is stored.
@@ -264,6 +268,8 @@ impl Command {
             Command::Serve(serve) => serve.run().await,
             Command::Entries(entries) => Ok(entries.run().await),
             Command::Operations(operations) => Ok(operations.run().await),
+            Command::Hold(hold) => Ok(hold.run().await),
+            Command::Erase(erase) => Ok(erase.run().await),
             Command::Grants(grants) => Ok(grants.run().await),
             Command::Key(key) => Ok(key.run()),
             Command::Migrate(migrate) => {
@@ -294,6 +300,13 @@ impl StoreArgs {
         };
         opened.map_err(|error| StartError::Store { url: self.store.to_string(), error })
     }
+}
+
+/// Opens a database for an order that needs no service. Its schema has to be there.
+pub(crate) async fn open_store(url: &StoreUrl) -> Result<Arc<dyn Store>, StartError> {
+    let store = StoreArgs { store: url.clone(), pg_unnamed_statements: false };
+    let options = postgres::Options { claim_connections: 1, finish_connections: 1, ..store.pg() };
+    store.open(false, options).await
 }
 
 impl Serve {

@@ -4,19 +4,24 @@
 //! Every change is one atomic step of the store, about a version that was seen, with a line of an
 //! audit that only grows. Nothing here is on a request's path, so it has connections of its own.
 
+mod erase;
 mod grant;
+mod hold;
 mod note;
 mod operation;
 pub mod postgres;
 pub mod sqlite;
 
+pub use erase::{BATCH as ERASE_BATCH, EraseOrder, Erased};
 pub use grant::{GrantFilter, GrantSeen, GrantState};
-pub use note::{Line, Note, entry_subject};
+pub use hold::{HoldDone, HoldOrder, HoldSeen};
+pub use note::{Line, Note, entry_subject, grant_subject, hold_subject, scope_subject};
 pub use operation::{
     Ending, OperationFilter, OperationOrder, OperationSeen, OperationSettled, OperationVersion,
     OperationVersionError, settle,
 };
 
+use crate::grant::token::GrantKey;
 use crate::recovery::OperationEvent;
 use crate::store::StoreError;
 use async_trait::async_trait;
@@ -39,6 +44,21 @@ pub trait Desk: Send + Sync + 'static {
 
     /// Grants in the order of their names.
     async fn grants(&self, filter: GrantFilter) -> Result<Vec<GrantSeen>, StoreError>;
+
+    /// Lets one grant be admitted although a hold stands over it, and writes it down.
+    async fn release_grant(&self, key: GrantKey, who: String, reason: String) -> Result<(), StoreError>;
+
+    /// Holds, the newest first.
+    async fn holds(&self) -> Result<Vec<HoldSeen>, StoreError>;
+
+    /// Begins a hold, and writes it down; both or neither.
+    async fn begin_hold(&self, order: HoldOrder) -> Result<HoldDone, StoreError>;
+
+    /// Ends a hold, and writes it down; both or neither. Keys that it has made unknown stay so.
+    async fn lift_hold(&self, id: i64, who: String, reason: String) -> Result<HoldDone, StoreError>;
+
+    /// Erases answers in one bounded batch, and writes it down; both or neither.
+    async fn erase(&self, order: EraseOrder) -> Result<Erased, StoreError>;
 
     /// The last thousand lines about a subject, oldest first.
     async fn lines(&self, subject: String) -> Result<Vec<Line>, StoreError>;

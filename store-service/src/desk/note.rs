@@ -1,6 +1,8 @@
 //! Lines of the desk's audit. They are appended by the statement that does what they tell.
 
 use crate::entry::Micros;
+use crate::grant::token::GrantKey;
+use fencepost_protocol::ScopeDigest;
 
 /// One line: what a person did.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,6 +38,29 @@ pub struct Note {
     pub state: String,
     /// Why.
     pub reason: String,
+}
+
+impl Note {
+    /// The word of a person about one grant that holds would refuse.
+    pub fn release_grant(key: &GrantKey, who: String, reason: String) -> Self {
+        let (version, state) = (String::new(), "held".to_owned());
+        Self { who, action: "release_grant", subject: grant_subject(key), version, state, reason }
+    }
+}
+
+/// Subject of lines about a grant: its name as JSON, so that no separator can be part of it.
+pub fn grant_subject(key: &GrantKey) -> String {
+    format!("grant {}", serde_json::json!([key.issuer, key.key_tenant, key.grant_id]))
+}
+
+/// Subject of lines about a hold.
+pub fn hold_subject(id: i64) -> String {
+    format!("hold {id}")
+}
+
+/// Subject of lines about all entries of one caller.
+pub fn scope_subject(scope: &ScopeDigest) -> String {
+    format!("scope {}", scope.to_hex())
 }
 
 /// Subject of lines about an entry.

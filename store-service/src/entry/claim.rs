@@ -201,7 +201,7 @@ fn differs(row: &Row, claim: &Claim) -> Option<ClaimOutcome> {
 }
 
 /// What a live row says to a caller with its fingerprint.
-fn told(row: &Row, now: Micros) -> ClaimOutcome {
+pub(super) fn told(row: &Row, now: Micros) -> ClaimOutcome {
     match &row.state {
         State::Completed { status, headers, body, at, until } => ClaimOutcome::Completed(Answer {
             status: *status,

@@ -6,6 +6,7 @@
 
 mod claim;
 mod complete;
+mod held;
 mod release;
 mod renew;
 mod row;
@@ -15,6 +16,7 @@ mod unknown;
 
 pub use claim::{Answer, Claim, ClaimOutcome, claim};
 pub use complete::{Complete, complete};
+pub use held::{Hold, claim_held};
 pub use release::{Release, TOMBSTONE_MS, release};
 pub use renew::renew;
 pub use row::{Dead, Lease, Micros, Row, State};

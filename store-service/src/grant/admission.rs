@@ -17,6 +17,8 @@ pub struct Admission {
     pub key: GrantKey,
     /// Where it lives.
     pub form: Form,
+    /// Earliest time at which it can have been issued. In the row form the row's own counts.
+    pub issued_from: Micros,
     /// Its expiry. In the row form the row's own counts.
     pub expires_at: Micros,
     /// Its leeway. In the row form the row's own counts.
@@ -64,6 +66,8 @@ pub enum Because {
     Conflict,
     /// No such row.
     NoRow,
+    /// Issued before a backup was restored, and so perhaps used since: a hold stands over it.
+    Held,
 }
 
 impl Because {
@@ -75,6 +79,7 @@ impl Because {
             Self::Revoked => "revoked",
             Self::Conflict => "conflict",
             Self::NoRow => "no_row",
+            Self::Held => "held",
         }
     }
 }
@@ -92,8 +97,9 @@ pub struct KeyReport {
     pub operation: Option<OperationRow>,
 }
 
-/// What a refused attempt is told, from the read after it. `late` comes from the attempt itself.
-pub fn report(admission: &Admission, late: bool, report: KeyReport) -> Admitted {
+/// What a refused attempt is told, from the read after it. `late` and `held` come from the attempt
+/// itself.
+pub fn report(admission: &Admission, late: bool, held: bool, report: KeyReport) -> Admitted {
     if late {
         // A grant past its deadline opens nothing, not even the status of its own operation.
         return Admitted::Refused(Because::Late);
@@ -102,6 +108,7 @@ pub fn report(admission: &Admission, late: bool, report: KeyReport) -> Admitted 
         Some(row) if report.used && row.is_of(admission) => Admitted::Before(Box::new(row)),
         _ if report.revoked => Admitted::Refused(Because::Revoked),
         _ if admission.form == Form::Row && !report.issued => Admitted::Refused(Because::NoRow),
+        _ if held && !report.used => Admitted::Refused(Because::Held),
         _ => Admitted::Refused(Because::Used),
     }
 }

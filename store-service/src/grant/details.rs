@@ -152,6 +152,7 @@ mod tests {
             tenant: String::new(),
             bound: [("account".into(), Bound::Text("a1".into())), ("amount".into(), decimal)].into(),
             other: [("currency".to_owned(), Some("USD".to_owned())), ("n".to_owned(), None)].into(),
+            issued_from: Micros(0),
             expires_at: Micros(0),
             leeway: Span::default(),
         }

@@ -68,6 +68,8 @@ pub struct Grant {
     /// Further text claims that a detail of the same name must equal; `None` for one that is not
     /// text and so equals nothing.
     pub other: BTreeMap<String, Option<String>>,
+    /// Earliest time at which it can have been issued: its issuer's clock may be ahead.
+    pub issued_from: Micros,
     /// When it expires, without leeway.
     pub expires_at: Micros,
     /// Its leeway.
@@ -126,7 +128,7 @@ fn read_claims(issuer: &Issuer, claims: Members, now: Micros) -> Result<Grant, U
     let tenant = issuer.claims.tenant.as_deref().map(text).transpose()?.unwrap_or_default();
     let version = leeway_version(&claims, &issuer.claims.leeway_version)?;
     let leeway = issuer.leeway(version.as_deref()).ok_or(Unacceptable::Leeway)?;
-    let expires_at = times(issuer, &claims, leeway, now)?;
+    let (issued_from, expires_at) = times(issuer, &claims, leeway, now)?;
     let mut bound = BTreeMap::new();
     for (name, kind) in &issuer.bound {
         bound.insert(name.clone(), bound_claim(&claims, name, *kind).ok_or(Unacceptable::Claims)?);
@@ -135,7 +137,7 @@ fn read_claims(issuer: &Issuer, claims: Members, now: Micros) -> Result<Grant, U
     let other = other.map(|(name, raw)| (name.clone(), serde_json::from_str(raw.get()).ok())).collect();
     let key_tenant = if issuer.key_by_tenant { tenant.clone() } else { String::new() };
     let key = GrantKey { issuer: issuer.name.clone(), key_tenant, grant_id };
-    Ok(Grant { key, subject, tenant, bound, other, expires_at, leeway })
+    Ok(Grant { key, subject, tenant, bound, other, issued_from, expires_at, leeway })
 }
 
 /// Text of 1 to 255 bytes without control characters.
@@ -157,8 +159,13 @@ fn leeway_version(claims: &Members, name: &str) -> Result<Option<String>, Unacce
     claims.get::<String>(name).or_else(number).map(Some).ok_or(Unacceptable::Claims)
 }
 
-/// Checks the times but for the expiry itself, and says the expiry.
-fn times(issuer: &Issuer, claims: &Members, leeway: Span, now: Micros) -> Result<Micros, Unacceptable> {
+/// Checks the times but for the expiry itself; says the earliest time of issue, and the expiry.
+fn times(
+    issuer: &Issuer,
+    claims: &Members,
+    leeway: Span,
+    now: Micros,
+) -> Result<(Micros, Micros), Unacceptable> {
     let seconds = |name: &str| claims.get::<i64>(name).filter(|at| (0..=SECONDS_MAX).contains(at));
     let expires = seconds("exp").ok_or(Unacceptable::Claims)?;
     let issued = seconds("iat").ok_or(Unacceptable::Claims)?;
@@ -175,7 +182,9 @@ fn times(issuer: &Issuer, claims: &Members, leeway: Span, now: Micros) -> Result
             return Err(Unacceptable::NotYet);
         }
     }
-    Ok(Micros(expires.saturating_mul(1_000_000)))
+    let skew = issuer.iat_skew.as_i64().saturating_mul(1_000);
+    let issued_from = issued.saturating_mul(1_000_000).saturating_sub(skew);
+    Ok((Micros(issued_from), Micros(expires.saturating_mul(1_000_000))))
 }
 
 /// A decimal may be written as a number or as text; its digits are read as they stand.

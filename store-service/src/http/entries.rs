@@ -167,7 +167,8 @@ fn own_token() -> Result<ClaimToken, Problem> {
     Ok(ClaimToken::from_bytes(bytes))
 }
 
-fn key(text: &str) -> Result<StoreKey, Problem> {
+/// A stored key.
+pub fn key(text: &str) -> Result<StoreKey, Problem> {
     StoreKey::parse(text).map_err(|error| Problem::bad_request("key", error.to_string()))
 }
 

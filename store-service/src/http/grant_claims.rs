@@ -43,6 +43,10 @@ pub async fn claim(State(api): State<Api>, request: Request) -> Answered {
                 (GrantClaimReply::Before { operation: Box::new(operation(*row)), answer: head }, answer)
             }
             Ok(Admitted::Refused(Because::Late)) => (refused(GrantRefusal::Expired, None), None),
+            // Issued before a backup was restored; a filter of any version knows the kind.
+            Ok(Admitted::Refused(Because::Held)) => {
+                (refused(GrantRefusal::NotAvailable, Some("held".into())), None)
+            }
             // One answer for all: which it is would tell of somebody else's operation.
             Ok(Admitted::Refused(Because::Used | Because::Revoked | Because::Conflict | Because::NoRow)) => {
                 (refused(GrantRefusal::NotAvailable, None), None)

@@ -129,6 +129,11 @@ pub async fn admit(State(api): State<Api>, request: Request) -> Answered {
                               /v1/operations";
                 Err(Refused::new(StatusCode::FORBIDDEN, codes::EXPIRED, detail))
             }
+            Admitted::Refused(Because::Held) => {
+                let detail = "the grant was issued before the store was restored from a backup, and may have been \
+                              used since: an operator looks, or another grant is issued";
+                Err(Refused::new(StatusCode::FORBIDDEN, codes::HELD, detail))
+            }
             // One answer for all: which it is would tell of somebody else's operation.
             Admitted::Refused(Because::Used | Because::Revoked | Because::Conflict | Because::NoRow) => {
                 let detail = "the grant can't be used for this operation";

@@ -13,6 +13,7 @@ mod grant_claims;
 mod grant_list;
 mod grants;
 mod health;
+pub(crate) mod holds;
 mod openapi;
 mod operations;
 mod problem;
@@ -98,6 +99,10 @@ impl Api {
             .route("/v1/operator/operations/{id}/settle", post(operations::settle))
             .route("/v1/operator/grants", get(grant_list::list))
             .route("/v1/recovery/keys", get(recovery::keys))
+            .route("/v1/operator/grants/release", post(holds::release_grant))
+            .route("/v1/operator/holds", get(holds::list).post(holds::begin))
+            .route("/v1/operator/holds/{id}/lift", post(holds::lift))
+            .route("/v1/operator/erase", post(holds::erase))
             .route("/healthz", get(health::healthz))
             .route("/openapi.json", get(openapi::openapi))
             .route("/readyz", get(health::readyz))

@@ -28,6 +28,11 @@ impl Problem {
         self.status
     }
 
+    /// For people.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// The stable code.
     pub fn code(&self) -> &'static str {
         self.code

@@ -151,3 +151,102 @@ pub struct RevokedReply {
     /// It had been revoked before.
     pub before: bool,
 }
+
+/// Begins a hold.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HoldOrder {
+    /// Why.
+    pub reason: String,
+    /// Up to when work may have been forgotten, in microseconds since 1970; now, if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_us: Option<i64>,
+    /// For how long keys without an answer are held; not, if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys_for_ms: Option<u64>,
+    /// Only keys with this prefix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// Hold grants? They are, if nothing is said and there is no prefix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grants: Option<bool>,
+}
+
+/// Ends a hold.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LiftOrder {
+    /// Why.
+    pub reason: String,
+}
+
+/// A hold.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HoldView {
+    /// Its number.
+    pub id: i64,
+    /// Only keys with this prefix; null: all.
+    pub prefix: Option<String>,
+    /// Work up to then may have been forgotten, in microseconds since 1970.
+    pub since_us: i64,
+    /// Milliseconds until keys without an answer are free; 0 when they are; null: they were not held.
+    pub keys_left_ms: Option<u64>,
+    /// Are grants held?
+    pub grants: bool,
+    /// When it began.
+    pub began_at_us: i64,
+    /// Who began it.
+    pub began_by: String,
+    /// Why.
+    pub reason: String,
+    /// When it was lifted.
+    pub lifted_at_us: Option<i64>,
+}
+
+/// Holds, the newest first.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HoldsReply {
+    /// The holds.
+    pub holds: Vec<HoldView>,
+}
+
+/// Lets one held grant be admitted.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrantReleaseOrder {
+    /// Who issued it.
+    pub issuer: String,
+    /// Its id.
+    pub grant_id: String,
+    /// The tenant in which its id is unique, or empty.
+    #[serde(default)]
+    pub key_tenant: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Erases answers, in one bounded batch.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EraseOrder {
+    /// Digest of the caller's scope, as entries show it.
+    pub scope: String,
+    /// Why.
+    pub reason: String,
+    /// Only keys behind this one: what `next` of the last batch said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// What a batch did.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct EraseReply {
+    /// Answers that were replaced.
+    pub answers: u64,
+    /// Claims and unknown outcomes of the caller: left as they are.
+    pub left: u64,
+    /// Rows looked at.
+    pub looked: u64,
+    /// Where to go on; null: this was the end.
+    pub next: Option<String>,
+}

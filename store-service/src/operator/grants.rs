@@ -4,7 +4,7 @@
 //! version to name. It needs a token with the role `revoke`.
 
 use super::client::Client;
-use super::desk_model::{GrantView, GrantsReply, RevokedReply};
+use super::desk_model::{GrantReleaseOrder, GrantView, GrantsReply, RevokedReply};
 use super::print_desk;
 use super::terminal::{Common, End, ask, ended, print, with_query};
 use crate::desk::GrantState;
@@ -28,6 +28,8 @@ enum Command {
     Show(Show),
     /// Withdraw a grant that nobody has used.
     Revoke(Revoke),
+    /// Let a grant be admitted that a hold refuses.
+    Release(Release),
 }
 
 #[derive(Debug, Args)]
@@ -105,6 +107,23 @@ struct Revoke {
     yes: bool,
 }
 
+#[derive(Debug, Args)]
+struct Release {
+    #[command(flatten)]
+    common: Common,
+
+    #[command(flatten)]
+    name: Name,
+
+    /// Why; it goes into the audit.
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+
+    /// Do not ask.
+    #[arg(long)]
+    yes: bool,
+}
+
 impl Grants {
     /// Runs the command.
     pub async fn run(self) -> ExitCode {
@@ -112,6 +131,7 @@ impl Grants {
             Command::List(list) => list.run().await,
             Command::Show(show) => show.run().await,
             Command::Revoke(revoke) => revoke.run().await,
+            Command::Release(release) => release.run().await,
         })
     }
 }
@@ -163,6 +183,34 @@ impl Show {
     }
 }
 
+impl Name {
+    fn shown(&self) -> String {
+        let tenant = self.tenant.as_deref().unwrap_or("-");
+        format!("issuer  {}\ngrant   {}\ntenant  {tenant}\n", self.issuer, self.id)
+    }
+}
+
+impl Release {
+    async fn run(self) -> Result<(), End> {
+        let client = Client::new(&self.common.client)?;
+        if !self.yes {
+            ask(
+                &self.name.shown(),
+                "Say that it was not used in the lost window, so that it may be",
+                "--yes",
+            )?;
+        }
+        let order = GrantReleaseOrder {
+            issuer: self.name.issuer,
+            grant_id: self.name.id,
+            key_tenant: self.name.tenant.unwrap_or_default(),
+            reason: self.reason,
+        };
+        let reply: serde_json::Value = client.post("/v1/operator/grants/release", &order).await?;
+        print(self.common.output, &reply, |_| "released\n".into())
+    }
+}
+
 impl Revoke {
     async fn run(self) -> Result<(), End> {
         let client = Client::new(&self.common.client)?;
@@ -175,13 +223,7 @@ impl Revoke {
             None => None,
         };
         if !self.yes {
-            let shown = format!(
-                "issuer  {}\ngrant   {}\ntenant  {}\n",
-                self.name.issuer,
-                self.name.id,
-                self.name.tenant.as_deref().unwrap_or("-")
-            );
-            ask(&shown, "Withdraw this grant, for ever", "--yes")?;
+            ask(&self.name.shown(), "Withdraw this grant, for ever", "--yes")?;
         }
         let name = GrantName {
             issuer: self.name.issuer.clone(),

@@ -6,7 +6,9 @@
 
 mod client;
 pub mod desk_model;
+mod erase;
 mod grants;
+mod hold;
 pub mod model;
 mod operations;
 mod print;
@@ -16,7 +18,9 @@ mod scope;
 mod target;
 mod terminal;
 
+pub use erase::Erase;
 pub use grants::Grants;
+pub use hold::HoldCommand;
 pub use operations::Operations;
 
 use crate::store::StateName;

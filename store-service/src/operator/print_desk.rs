@@ -1,6 +1,8 @@
 //! Operations and grants as text for people.
 
-use super::desk_model::{EventView, GrantView, GrantsReply, OperationView, OperationsReply};
+use super::desk_model::{
+    EventView, GrantView, GrantsReply, HoldView, HoldsReply, OperationView, OperationsReply,
+};
 use super::print::{duration, printable, time};
 use std::fmt::Write;
 
@@ -120,4 +122,75 @@ pub fn grant(seen: &GrantView) -> String {
     line("operation", seen.operation_id.clone());
     line("revoked", seen.revoked_at_us.map(time));
     text
+}
+
+/// Holds, one a line.
+pub fn holds(reply: &HoldsReply) -> String {
+    if reply.holds.is_empty() {
+        return "no holds\n".into();
+    }
+    let mut text = format!(
+        "{:>4}  {:<9}  {:<20}  {:<10}  {:<8}  {:<12}  REASON\n",
+        "ID", "STATE", "SINCE (UTC)", "KEYS FOR", "GRANTS", "PREFIX"
+    );
+    for hold in &reply.holds {
+        let _ = writeln!(
+            text,
+            "{:>4}  {:<9}  {:<20}  {:<10}  {:<8}  {:<12}  {}",
+            hold.id,
+            if hold.lifted_at_us.is_some() { "lifted" } else { "in force" },
+            time(hold.since_us),
+            hold.keys_left_ms.map_or_else(|| "-".into(), duration),
+            if hold.grants { "held" } else { "-" },
+            hold.prefix.as_deref().unwrap_or("-"),
+            printable(&hold.reason)
+        );
+    }
+    text
+}
+
+/// One hold.
+pub fn hold(view: &HoldView) -> String {
+    holds(&HoldsReply { holds: vec![view.clone()] })
+}
+
+/// A time as `2026-11-30T20:15:00Z`, in microseconds since 1970.
+pub fn read_time(text: &str) -> Result<i64, String> {
+    let bad = || "expected a time in UTC, such as 2026-11-30T20:15:00Z".to_owned();
+    let rest = text.strip_suffix('Z').ok_or_else(bad)?;
+    let numbers: Vec<i64> = rest
+        .split(['-', 'T', ':'])
+        .map(|part| part.parse().ok().filter(|_| part.bytes().all(|byte| byte.is_ascii_digit())))
+        .collect::<Option<_>>()
+        .ok_or_else(bad)?;
+    let [year, month, day, hour, minute, second] = numbers[..] else { return Err(bad()) };
+    // The years of four digits; days from the civil calendar, the inverse of how times are printed.
+    let shifted = if month <= 2 { year - 1 } else { year };
+    let (era, of_era) = (shifted.div_euclid(400), shifted.rem_euclid(400));
+    let of_year = (153 * (month + if month > 2 { -3 } else { 9 }) + 2) / 5 + day - 1;
+    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468;
+    let us = (days * 86_400 + hour * 3_600 + minute * 60 + second) * 1_000_000;
+    // Whatever is no date prints as another one.
+    let wanted = text.replacen('T', " ", 1);
+    if rest.len() == 19 && time(us) == wanted.trim_end_matches('Z') { Ok(us) } else { Err(bad()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_they_are_printed() {
+        for (text, seconds) in [
+            ("1970-01-01T00:00:00Z", 0),
+            ("2000-02-29T00:00:00Z", 951_782_400),
+            ("2026-09-21T14:13:20Z", 1_790_000_000),
+        ] {
+            assert_eq!(read_time(text), Ok(seconds * 1_000_000));
+        }
+        for text in ["", "2026-09-21", "2026-02-30T00:00:00Z", "2026-09-21T14:13:20", "2026-09-21T24:00:00Z"]
+        {
+            assert!(read_time(text).is_err(), "{text}");
+        }
+    }
 }

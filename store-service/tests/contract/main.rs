@@ -12,6 +12,7 @@ mod console;
 mod finishing;
 mod grace;
 mod holding;
+mod holds;
 mod http_edges;
 mod instances;
 mod outages;

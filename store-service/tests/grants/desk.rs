@@ -15,7 +15,6 @@ pub struct Office {
     pub served: Served,
     /// Of the database, on PostgreSQL.
     pub url: Option<String>,
-    #[expect(dead_code)]
     folder: tempfile::TempDir,
 }
 
@@ -30,6 +29,10 @@ impl Office {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("s.sqlite").display());
         Self { served: serve(&url, None, true).await, url: None, folder }
+    }
+
+    pub fn sqlite_url(&self) -> String {
+        format!("sqlite:{}", self.folder.path().join("s.sqlite").display())
     }
 
     pub async fn call(&self, token: &str, call: Call) -> Answer {

@@ -8,6 +8,7 @@ mod admission;
 mod claims;
 mod cutting;
 mod desk;
+mod holds;
 mod http;
 mod operations;
 mod processes;

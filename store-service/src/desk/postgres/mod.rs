@@ -5,13 +5,14 @@ mod read;
 pub mod statements;
 
 use super::{
-    Desk, GrantFilter, GrantSeen, Line, Note, OperationFilter, OperationOrder, OperationSeen,
-    OperationSettled, settle,
+    Desk, EraseOrder, Erased, GrantFilter, GrantSeen, HoldDone, HoldOrder, HoldSeen, Line, Note,
+    OperationFilter, OperationOrder, OperationSeen, OperationSettled, erase, scope_subject, settle,
 };
 use crate::grant::postgres::pool::{Failure, Params, Pool};
 use crate::grant::postgres::row::event;
 use crate::grant::postgres::statements::{OPERATION_HISTORY, Sql};
 use crate::grant::store::status_word;
+use crate::grant::token::GrantKey;
 use crate::recovery::OperationEvent;
 use crate::store::postgres::row::time;
 use crate::store::{OpenError, StoreError};
@@ -114,6 +115,50 @@ impl Desk for PostgresDesk {
         }
         params.push(Box::new(i64::from(filter.limit)));
         self.run(&statements::GRANT_LIST, params).await?.iter().map(read::grant).collect()
+    }
+
+    async fn release_grant(&self, key: GrantKey, who: String, reason: String) -> Result<(), StoreError> {
+        self.note(Note::release_grant(&key, who, reason)).await
+    }
+
+    async fn holds(&self) -> Result<Vec<HoldSeen>, StoreError> {
+        self.run(&statements::HOLD_LIST, Vec::new()).await?.iter().map(read::hold).collect()
+    }
+
+    async fn begin_hold(&self, order: HoldOrder) -> Result<HoldDone, StoreError> {
+        let params: Params = vec![
+            Box::new(order.prefix),
+            Box::new(order.since.map(time)),
+            Box::new(order.keys_for_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX))),
+            Box::new(order.grants),
+            Box::new(order.who),
+            Box::new(order.reason),
+        ];
+        let rows = self.run(&statements::HOLD_BEGIN, params).await?;
+        rows.first().map_or(Ok(HoldDone::Ahead), |row| Ok(HoldDone::Begun(read::hold(row)?)))
+    }
+
+    async fn lift_hold(&self, id: i64, who: String, reason: String) -> Result<HoldDone, StoreError> {
+        let params: Params = vec![Box::new(id), Box::new(who), Box::new(reason)];
+        let rows = self.run(&statements::HOLD_LIFT, params).await?;
+        rows.first().map_or(Ok(HoldDone::Absent), |row| Ok(HoldDone::Lifted(read::hold(row)?)))
+    }
+
+    async fn erase(&self, order: EraseOrder) -> Result<Erased, StoreError> {
+        let (headers, body) = erase::marker();
+        let params: Params = vec![
+            Box::new(order.scope.as_bytes().to_vec()),
+            Box::new(order.prefixes),
+            Box::new(order.after.map(|key| key.as_str().to_owned())),
+            Box::new(i64::from(erase::BATCH)),
+            Box::new(i16::try_from(erase::STATUS).unwrap_or(i16::MAX)),
+            Box::new(headers),
+            Box::new(body),
+            Box::new(order.who),
+            Box::new(scope_subject(&order.scope)),
+            Box::new(order.reason),
+        ];
+        read::erased(&self.run(&statements::ENTRY_ERASE, params).await?)
     }
 
     async fn lines(&self, subject: String) -> Result<Vec<Line>, StoreError> {

@@ -1,11 +1,12 @@
 //! Rows of the desk's statements, decoded.
 
-use crate::desk::{GrantSeen, Line, OperationSeen};
+use crate::desk::{ERASE_BATCH, Erased, GrantSeen, HoldSeen, Line, OperationSeen};
 use crate::entry::Micros;
 use crate::grant::store::read_status;
 use crate::grant::token::GrantKey;
 use crate::store::StoreError;
 use crate::store::postgres::row::micros;
+use fencepost_protocol::StoreKey;
 use fencepost_protocol::grants::OperationId;
 use std::time::SystemTime;
 use tokio_postgres::Row;
@@ -76,6 +77,36 @@ pub fn grant(row: &Row) -> Result<GrantSeen, StoreError> {
         operation: get(row, "operation_id")?,
         now: at(row, "now")?,
     })
+}
+
+/// A hold.
+pub fn hold(row: &Row) -> Result<HoldSeen, StoreError> {
+    Ok(HoldSeen {
+        id: get(row, "id")?,
+        prefix: get(row, "prefix")?,
+        since: at(row, "since")?,
+        keys_until: at_or_none(row, "keys_until")?,
+        grants: get(row, "grants")?,
+        began_at: at(row, "began_at")?,
+        began_by: get(row, "began_by")?,
+        reason: get(row, "reason")?,
+        lifted_at: at_or_none(row, "lifted_at")?,
+        now: at(row, "now")?,
+    })
+}
+
+/// What a batch of erasing did.
+pub fn erased(rows: &[Row]) -> Result<Erased, StoreError> {
+    let row = rows.first();
+    let row = row.ok_or_else(|| StoreError::Broken("a statement that gives one row gave none".into()))?;
+    let count = |name: &str| Ok::<_, StoreError>(u64::try_from(get::<i64>(row, name)?).unwrap_or(0));
+    let looked = count("looked")?;
+    let last: Option<&str> = get(row, "last")?;
+    let next = match last.filter(|_| looked == u64::from(ERASE_BATCH)) {
+        Some(text) => Some(StoreKey::parse(text).map_err(|error| StoreError::Broken(error.to_string()))?),
+        None => None,
+    };
+    Ok(Erased { answers: count("answers")?, left: count("entries_left")?, looked, next })
 }
 
 /// A line of the audit.

@@ -30,6 +30,15 @@ statements! {
     GRANT_LIST = "grant_list" [TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, INT8];
     /// What people did to a subject.
     DESK_LINES = "desk_lines" [TEXT];
+    /// Holds.
+    HOLD_LIST = "hold_list" [];
+    /// Begins one.
+    HOLD_BEGIN = "hold_begin" [TEXT, TIMESTAMPTZ, INT8, BOOL, TEXT, TEXT];
+    /// Ends one.
+    HOLD_LIFT = "hold_lift" [INT8, TEXT, TEXT];
+    /// Erases answers.
+    ENTRY_ERASE = "entry_erase"
+        [BYTEA, TEXT_ARRAY, TEXT, INT8, INT2, BYTEA, BYTEA, TEXT, TEXT, TEXT];
     /// Writes a line.
     DESK_NOTE = "desk_note" [TEXT, TEXT, TEXT, TEXT, TEXT, TEXT];
 }

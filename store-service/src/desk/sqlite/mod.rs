@@ -2,10 +2,11 @@
 //! clock as it is there.
 
 pub mod statements;
+mod wide;
 
 use super::{
-    Desk, GrantFilter, GrantSeen, GrantState, Line, Note, OperationFilter, OperationOrder, OperationSeen,
-    OperationSettled, settle,
+    Desk, EraseOrder, Erased, GrantFilter, GrantSeen, GrantState, HoldDone, HoldOrder, HoldSeen, Line, Note,
+    OperationFilter, OperationOrder, OperationSeen, OperationSettled, settle,
 };
 use crate::entry::Micros;
 use crate::grant::sqlite::tables;
@@ -57,6 +58,36 @@ impl Desk for SqliteDesk {
 
     async fn grants(&self, filter: GrantFilter) -> std::result::Result<Vec<GrantSeen>, StoreError> {
         self.beside.run(move |tx, now| grants(tx, now, filter)).await
+    }
+
+    async fn release_grant(
+        &self,
+        key: GrantKey,
+        who: String,
+        reason: String,
+    ) -> std::result::Result<(), StoreError> {
+        self.note(Note::release_grant(&key, who, reason)).await
+    }
+
+    async fn holds(&self) -> std::result::Result<Vec<HoldSeen>, StoreError> {
+        self.beside.run(move |tx, now| wide::holds(tx, now, None)).await
+    }
+
+    async fn begin_hold(&self, order: HoldOrder) -> std::result::Result<HoldDone, StoreError> {
+        self.beside.run(move |tx, now| wide::begin_hold(tx, now, &order)).await
+    }
+
+    async fn lift_hold(
+        &self,
+        id: i64,
+        who: String,
+        reason: String,
+    ) -> std::result::Result<HoldDone, StoreError> {
+        self.beside.run(move |tx, now| wide::lift_hold(tx, now, id, &who, &reason)).await
+    }
+
+    async fn erase(&self, order: EraseOrder) -> std::result::Result<Erased, StoreError> {
+        self.beside.run(move |tx, now| wide::erase(tx, now, &order)).await
     }
 
     async fn lines(&self, subject: String) -> std::result::Result<Vec<Line>, StoreError> {

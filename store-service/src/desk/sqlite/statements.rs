@@ -19,6 +19,16 @@ statements! {
     GRANT_LIST = "grant_list";
     /// What people did to a subject.
     DESK_LINES = "desk_lines";
+    /// Holds.
+    HOLD_LIST = "hold_list";
+    /// Begins one.
+    HOLD_BEGIN = "hold_begin";
+    /// Ends one.
+    HOLD_LIFT = "hold_lift";
+    /// Entries, to look for those of a caller.
+    ENTRY_PAGE = "entry_page";
+    /// Erases an answer.
+    ENTRY_ERASE = "entry_erase";
     /// Writes a line.
     DESK_NOTE = "desk_note";
 }

@@ -137,8 +137,8 @@ impl GrantStore for PostgresGrants {
         if let Some(owned) = owned_or_none(row)? {
             return Ok(Admitted::Now(owned));
         }
-        let late = get(row, "late")?;
-        Ok(report(&admission, late, self.key_report(&admission.key).await?))
+        let (late, held) = (get(row, "late")?, get(row, "held")?);
+        Ok(report(&admission, late, held, self.key_report(&admission.key).await?))
     }
 
     async fn own(&self, id: OperationId, version: i32, call: OwnerCall) -> Result<OwnerOutcome, StoreError> {

@@ -3,6 +3,7 @@
 use super::pool::Params;
 use super::row::system_time;
 use super::statements;
+use crate::desk::grant_subject;
 use crate::grant::store::{Admission, FIRST_OWNER, OwnerCall, status_word};
 use crate::grant::token::GrantKey;
 use fencepost_protocol::grants::OperationId;
@@ -19,6 +20,8 @@ pub fn admit_params(admission: &Admission) -> Params {
         Box::new(admission.leeway.as_i64()),
     ]);
     params.extend(operation_params(admission));
+    params.push(Box::new(system_time(admission.issued_from)));
+    params.push(Box::new(grant_subject(&admission.key)));
     params
 }
 
@@ -26,6 +29,7 @@ pub fn admit_row_params(admission: &Admission) -> Params {
     let mut params = key_params(&admission.key);
     params.push(Box::new(admission.operation.as_str().to_owned()));
     params.extend(operation_params(admission));
+    params.push(Box::new(grant_subject(&admission.key)));
     params
 }
 

@@ -33,9 +33,11 @@ pub(crate) use statements;
 statements! {
     /// Claims a grant that is a token.
     GRANT_ADMIT = "grant_admit"
-        [TEXT, TEXT, TEXT, TEXT, TIMESTAMPTZ, INT8, TEXT, TEXT, TEXT, BYTEA, TEXT, INT8, INT8, INT4];
+        [TEXT, TEXT, TEXT, TEXT, TIMESTAMPTZ, INT8, TEXT, TEXT, TEXT, BYTEA, TEXT, INT8, INT8, INT4, TIMESTAMPTZ,
+         TEXT];
     /// Claims a grant that is a row.
-    GRANT_ADMIT_ROW = "grant_admit_row" [TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, BYTEA, TEXT, INT8, INT8, INT4];
+    GRANT_ADMIT_ROW = "grant_admit_row"
+        [TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, BYTEA, TEXT, INT8, INT8, INT4, TEXT];
     /// What is known about a grant.
     GRANT_REPORT = "grant_report" [TEXT, TEXT, TEXT];
     /// Records that a grant was issued.

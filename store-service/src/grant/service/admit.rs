@@ -18,6 +18,7 @@ impl Grants {
         let timings = &self.issuers.timings;
         let admission = Admission {
             form: issuer.form,
+            issued_from: grant.issued_from,
             expires_at: grant.expires_at,
             leeway: grant.leeway,
             operation: request.operation_id,

@@ -3,6 +3,7 @@
 //! A proof is the signature of a token, or the row of a grant. Nothing here spends anything.
 
 use super::{Grants, Refusal};
+use crate::entry::Micros;
 use crate::grant::details::{self, Covered, NotCovered};
 use crate::grant::issuers::{BoundKind, Form, Issuer};
 use crate::grant::store::IssuedRow;
@@ -89,6 +90,8 @@ fn grant_of_row(issuer: &Issuer, key: GrantKey, row: &IssuedRow) -> Result<Grant
         tenant: row.tenant.clone(),
         bound,
         other: std::collections::BTreeMap::new(),
+        // The row's own counts.
+        issued_from: Micros(0),
         expires_at: row.expires_at.ok_or_else(broken)?,
         leeway: row.leeway,
     })

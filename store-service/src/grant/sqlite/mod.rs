@@ -118,7 +118,8 @@ fn admit(tx: &Transaction<'_>, now: Micros, admission: &Admission) -> Result<Adm
         (Form::Row, None) => (false, Micros(i64::MAX)),
     };
     let late = deadline.0 <= now.0;
-    if late || !free {
+    let held = tables::held(tx, admission)?;
+    if late || held || !free {
         let operation = consumed.clone().flatten().or_else(|| issued.as_ref()?.consumed_by.clone());
         let seen = KeyReport {
             issued: issued.is_some(),
@@ -129,7 +130,7 @@ fn admit(tx: &Transaction<'_>, now: Micros, admission: &Admission) -> Result<Adm
                 None => None,
             },
         };
-        return Ok(report(admission, late, seen));
+        return Ok(report(admission, late, held, seen));
     }
     // Looked at before anything is written: where PostgreSQL undoes the claim, nothing was claimed.
     if tables::clash(tx, admission)? {

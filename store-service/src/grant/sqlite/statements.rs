@@ -14,6 +14,8 @@ pub(crate) use statements;
 statements! {
     /// Who claimed a grant's key.
     CONSUMPTION_READ = "consumption_read";
+    /// Does a hold stand over it?
+    GRANT_HELD = "grant_held";
     /// Claims it.
     CONSUMPTION_ADD = "consumption_add";
     /// Deletes records of use.

@@ -1,6 +1,7 @@
 //! Rows of the tables of grants, to and from what the decisions work with. Inside the write lock.
 
 use super::statements;
+use crate::desk::grant_subject;
 use crate::entry::Micros;
 use crate::grant::duration::Span;
 use crate::grant::issuers::Form;
@@ -52,6 +53,16 @@ pub fn consumption(tx: &Transaction<'_>, key: &GrantKey) -> Result<Option<Option
     let found = statement.query_row(params![key.issuer, key.key_tenant, key.grant_id], |row| row.get(0));
     let found: Option<Option<String>> = found.optional()?;
     found.map(|operation| operation.map(id).transpose()).transpose()
+}
+
+/// Does a hold stand over the grant?
+pub fn held(tx: &Transaction<'_>, admission: &Admission) -> Result<bool> {
+    let key = &admission.key;
+    let issued_from = (admission.form == Form::Token).then_some(admission.issued_from.0);
+    tx.prepare_cached(statements::GRANT_HELD)?.query_row(
+        params![key.issuer, key.key_tenant, key.grant_id, issued_from, grant_subject(key)],
+        |row| row.get(0),
+    )
 }
 
 /// Claims a key.

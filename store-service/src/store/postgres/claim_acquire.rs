@@ -112,7 +112,9 @@ fn told(op: &Op, seen: &Seen) -> Told<ClaimOutcome> {
             State::Claimed(lease) => {
                 Told::Done(ClaimOutcome::Claimed { fence: row.fence, lease_until: lease.until })
             }
-            State::Completed { .. } | State::Unknown { .. } | State::Released { .. } => Told::Again,
+            // Held: nothing was granted, and the row says so.
+            State::Unknown { .. } => read(op, seen),
+            State::Completed { .. } | State::Released { .. } => Told::Again,
         },
         _ => read(op, seen),
     }

@@ -16,6 +16,8 @@ pub const ENTRY_LIST: &str = include_str!("sql/entry_list.sql");
 pub const ENTRY_AUDIT: &str = include_str!("sql/entry_audit.sql");
 /// Writes that down.
 pub const ENTRY_AUDIT_ADD: &str = include_str!("sql/entry_audit_add.sql");
+/// What holds say about a key.
+pub const HOLD_OVER: &str = include_str!("sql/hold_over.sql");
 /// The identity of the file.
 pub const STORE_ID: &str = include_str!("sql/store_id.sql");
 /// Makes the identity, once.

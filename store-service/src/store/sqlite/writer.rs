@@ -7,7 +7,8 @@
 use super::super::{Audit, Clock, Entry, Filter, StoreError, words};
 use super::{people, row, statements};
 use crate::entry::{
-    self, Change, Claim, ClaimOutcome, Complete, Micros, Release, Row, Settle, SettleReply, Step, SweepKind,
+    self, Change, Claim, ClaimOutcome, Complete, Hold, Micros, Release, Row, Settle, SettleReply, Step,
+    SweepKind,
 };
 use fencepost_protocol::StoreKey;
 use fencepost_protocol::claims::{
@@ -98,8 +99,13 @@ fn transact(
 fn decide(tx: &Transaction<'_>, clock: &Clock, job: Job) -> Deliver {
     match job {
         Job::Claim(claim, calm_ms, answer) => {
-            let step = |row: Option<&Row>, now| entry::claim(row, &claim, now, calm_ms);
-            deliver(apply(tx, clock, &claim.key, step), answer)
+            let claimed = held(tx, &claim.key).and_then(|hold| {
+                apply(tx, clock, &claim.key, |row, now| match hold {
+                    None => entry::claim(row, &claim, now, calm_ms),
+                    Some(hold) => entry::claim_held(row, &claim, now, calm_ms, hold),
+                })
+            });
+            deliver(claimed, answer)
         }
         Job::Complete(complete, answer) => {
             let step = |row: Option<&Row>, now| entry::complete(row, &complete, now);
@@ -155,6 +161,16 @@ fn apply<R>(
     let step = decide(old.as_ref(), clock.now());
     change(tx, key, step.change)?;
     Ok(step.reply)
+}
+
+/// What the holds that stand say about a key.
+fn held(tx: &Transaction<'_>, key: &StoreKey) -> rusqlite::Result<Option<Hold>> {
+    let mut statement = tx.prepare_cached(statements::HOLD_OVER)?;
+    statement.query_row([key.as_str(), key.prefix()], |row| {
+        let since: Option<i64> = row.get("since")?;
+        let keys_until: Option<i64> = row.get("keys_until")?;
+        Ok(since.map(|since| Hold { since: Micros(since), keys_until: keys_until.map(Micros) }))
+    })
 }
 
 /// Does what a transition decided.

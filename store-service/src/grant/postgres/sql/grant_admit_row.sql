@@ -9,8 +9,20 @@
 -- row's deadline had passed when the statement began. Unique violations as in grant_admit.
 --
 -- $1 issuer $2 key_tenant $3 grant_id $4 operation id $5 caller namespace $6 caller $7 tenant
--- $8 details digest $9 details $10 lease (ms) $11 submission window (ms) $12 first owner version
-WITH claim AS (
+-- $8 details digest $9 details $10 lease (ms) $11 submission window (ms) $12 first owner version $13 subject of the audit
+-- about it
+WITH held AS MATERIALIZED (
+    -- After a restored backup: see grant_admit.
+    SELECT EXISTS (
+        SELECT FROM fencepost.holds AS h
+        JOIN fencepost.issued_grants AS i ON h.since >= i.issued_at
+        WHERE h.lifted_at IS NULL AND h.grants
+          AND i.issuer = $1::text AND i.key_tenant = $2::text AND i.grant_id = $3::text
+          AND NOT EXISTS (SELECT FROM fencepost.desk_audit AS l
+                          WHERE l.subject = $13::text AND l.action = 'release_grant' AND l.at >= h.began_at)
+    ) AS held
+),
+claim AS (
     UPDATE fencepost.issued_grants AS g
     SET consumed_at = statement_timestamp(), consumed_by_operation = $4::text::uuid
     WHERE g.issuer = $1::text AND g.key_tenant = $2::text AND g.grant_id = $3::text
@@ -18,6 +30,7 @@ WITH claim AS (
       AND g.consumed_at IS NULL
       AND g.revoked_at IS NULL
       AND g.expires_at + g.leeway_ms * interval '1 millisecond' > statement_timestamp()
+      AND NOT (SELECT h.held FROM held AS h)
     RETURNING g.issuer, g.key_tenant, g.grant_id
 ),
 operation AS (
@@ -33,7 +46,7 @@ operation AS (
 SELECT coalesce((SELECT g.expires_at + g.leeway_ms * interval '1 millisecond' <= statement_timestamp()
                  FROM fencepost.issued_grants AS g
                  WHERE g.issuer = $1::text AND g.key_tenant = $2::text AND g.grant_id = $3::text), false) AS late,
-       o.owner_version,
+       (SELECT h.held FROM held AS h) AS held, o.owner_version,
        (extract(epoch FROM o.lease_until - clock_timestamp()) * 1000)::int8 AS lease_left_ms,
        (extract(epoch FROM o.submit_by - clock_timestamp()) * 1000)::int8 AS submit_left_ms
 FROM (SELECT 1) AS one LEFT JOIN operation AS o ON true

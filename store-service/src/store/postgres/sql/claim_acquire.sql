@@ -12,6 +12,11 @@
 -- unknown (`waited` says whether callers of other instances wait for it). Not `wrote` with the row as seen. Not `wrote` and no state, or a row that looks due:
 -- another caller was faster; ask again.
 --
+-- While a hold stands (see the table holds) and no person has spoken for the key since it began,
+-- nothing is granted: a key without an answer becomes unknown (`held`), and a claim that would be
+-- taken over does so too (`lost`). The hold is read by the statement's snapshot, and decided for the
+-- row that is proposed, so nothing about the row can change in between that would grant it.
+--
 -- What was written is told apart by its token, never by xmax or ctid, so the statement also works
 -- on partitions and on databases that have neither.
 --
@@ -29,7 +34,7 @@ seen AS MATERIALIZED (
            a.fingerprint AS asked_fingerprint, a.scope AS asked_scope, a.on_lost AS asked_on_lost,
            a.claim_ttl_ms AS asked_claim_ttl_ms, a.max_run_ms AS asked_max_run_ms,
            a.unknown_ttl_ms AS asked_unknown_ttl_ms,
-           c.now, e.*
+           c.now, e.*, CASE WHEN h.keys_until > c.now THEN h.keys_until END AS held_until
     FROM (SELECT coalesce($12::timestamptz, clock_timestamp()) AS now) AS c
     CROSS JOIN asked AS a
     -- OFFSET 0 keeps this a look-up by primary key, whatever the statistics say.
@@ -41,9 +46,18 @@ seen AS MATERIALIZED (
         WHERE r.key = a.key
         OFFSET 0
     ) AS e ON true
+    LEFT JOIN LATERAL (
+        SELECT max(o.keys_until) AS keys_until
+        FROM fencepost.holds AS o
+        WHERE o.lifted_at IS NULL
+          AND (o.prefix IS NULL OR o.prefix = split_part(a.key, ':', 1))
+          AND NOT EXISTS (SELECT FROM fencepost.entry_audit AS l
+                          WHERE l.key = a.key AND l.at >= o.began_at AND l.state_after = 'released')
+    ) AS h ON true
 ),
 due AS (
-    SELECT s.*, coalesce($12::timestamptz, clock_timestamp()) AS insert_now
+    SELECT s.*, coalesce($12::timestamptz, clock_timestamp()) AS insert_now,
+           s.held_until IS NOT NULL AND NOT coalesce(s.state = 'claimed' AND s.token = s.asked_token, false) AS held
     FROM seen AS s
     WHERE s.state IS NULL
        OR (s.state = 'claimed' AND s.token = s.asked_token)
@@ -58,69 +72,81 @@ due AS (
 written AS (
     INSERT INTO fencepost.entries AS e
         (key, state, token, fence, scheme, fingerprint, scope, dead_tokens, lease_until, run_until, on_lost,
-         claim_ttl_ms, unknown_ttl_ms, until, created_at, updated_at)
-    SELECT d.asked_key, 'claimed', d.asked_token, (extract(epoch FROM d.insert_now) * 1000000)::int8,
+         claim_ttl_ms, unknown_ttl_ms, until, cause, created_at, updated_at)
+    SELECT d.asked_key, CASE WHEN d.held THEN 'unknown' ELSE 'claimed' END, d.asked_token, (extract(epoch FROM d.insert_now) * 1000000)::int8,
            d.asked_scheme, d.asked_fingerprint, d.asked_scope, '{}',
-           d.insert_now + d.asked_claim_ttl_ms * interval '1 millisecond',
-           d.insert_now + (d.asked_claim_ttl_ms::int8 + d.asked_max_run_ms) * interval '1 millisecond',
-           d.asked_on_lost, d.asked_claim_ttl_ms, d.asked_unknown_ttl_ms, 'infinity', d.insert_now, d.insert_now
+           CASE WHEN NOT d.held THEN d.insert_now + d.asked_claim_ttl_ms * interval '1 millisecond' END,
+           CASE WHEN NOT d.held
+               THEN d.insert_now + (d.asked_claim_ttl_ms::int8 + d.asked_max_run_ms) * interval '1 millisecond' END,
+           CASE WHEN NOT d.held THEN d.asked_on_lost END, CASE WHEN NOT d.held THEN d.asked_claim_ttl_ms END,
+           CASE WHEN NOT d.held THEN d.asked_unknown_ttl_ms END,
+           CASE WHEN d.held THEN d.held_until ELSE 'infinity' END, CASE WHEN d.held THEN 'held' END,
+           d.insert_now, d.insert_now
     FROM due AS d
     ON CONFLICT (key) DO UPDATE SET
         (state, token, fence, scheme, fingerprint, scope, dead_tokens, lease_until, run_until, on_lost,
          claim_ttl_ms, unknown_ttl_ms, until, cause, status, headers, body, completed_at, waited, created_at,
          updated_at) = (
-            SELECT CASE c.act WHEN 'lost' THEN 'unknown' ELSE 'claimed' END,
+            SELECT CASE WHEN c.act IN ('lost', 'held') THEN 'unknown' ELSE 'claimed' END,
                    CASE c.act WHEN 'lost' THEN e.token ELSE excluded.token END,
                    CASE c.act WHEN 'fresh'
                        THEN greatest(e.fence + 1, (extract(epoch FROM c.now) * 1000000)::int8)
                        ELSE e.fence END,
-                   CASE c.act WHEN 'fresh' THEN excluded.scheme ELSE e.scheme END,
-                   CASE c.act WHEN 'fresh' THEN excluded.fingerprint ELSE e.fingerprint END,
-                   CASE c.act WHEN 'fresh' THEN excluded.scope ELSE e.scope END,
+                   CASE WHEN c.act IN ('fresh', 'held') THEN excluded.scheme ELSE e.scheme END,
+                   CASE WHEN c.act IN ('fresh', 'held') THEN excluded.fingerprint ELSE e.fingerprint END,
+                   CASE WHEN c.act IN ('fresh', 'held') THEN excluded.scope ELSE e.scope END,
                    -- A token that lost its claim or gave it back is remembered; the oldest of more
                    -- than eight is dropped.
                    CASE WHEN c.act = 'fresh' AND e.state IN ('claimed', 'released')
                              AND e.token <> excluded.token AND e.token <> ALL (e.dead_tokens)
                        THEN (e.dead_tokens || e.token)[greatest(1, cardinality(e.dead_tokens) - 6):]
                        ELSE e.dead_tokens END,
-                   CASE c.act WHEN 'lost' THEN NULL
-                       WHEN 'again' THEN
+                   CASE WHEN c.act IN ('lost', 'held') THEN NULL
+                       WHEN c.act = 'again' THEN
                            -- Every claim writes an end of its own: claim_give_back tells them apart.
                            CASE WHEN e.lease_until = c.now + excluded.claim_ttl_ms * interval '1 millisecond'
                                THEN e.lease_until + interval '1 microsecond'
                                ELSE c.now + excluded.claim_ttl_ms * interval '1 millisecond' END
                        ELSE c.now + excluded.claim_ttl_ms * interval '1 millisecond' END,
                    -- The proposed row carries max_run as the distance between its two ends.
-                   CASE c.act WHEN 'lost' THEN NULL
-                       WHEN 'again' THEN
+                   CASE WHEN c.act IN ('lost', 'held') THEN NULL
+                       WHEN c.act = 'again' THEN
                            greatest(e.run_until, c.now + excluded.claim_ttl_ms * interval '1 millisecond'
                                                  + (excluded.run_until - excluded.lease_until))
                        ELSE c.now + excluded.claim_ttl_ms * interval '1 millisecond'
                             + (excluded.run_until - excluded.lease_until) END,
-                   CASE c.act WHEN 'lost' THEN NULL WHEN 'again' THEN e.on_lost ELSE excluded.on_lost END,
-                   CASE c.act WHEN 'lost' THEN NULL ELSE excluded.claim_ttl_ms END,
-                   CASE c.act WHEN 'lost' THEN NULL WHEN 'again' THEN e.unknown_ttl_ms
+                   CASE WHEN c.act IN ('lost', 'held') THEN NULL WHEN c.act = 'again' THEN e.on_lost
+                       ELSE excluded.on_lost END,
+                   CASE WHEN c.act IN ('lost', 'held') THEN NULL ELSE excluded.claim_ttl_ms END,
+                   CASE WHEN c.act IN ('lost', 'held') THEN NULL WHEN c.act = 'again' THEN e.unknown_ttl_ms
                        ELSE excluded.unknown_ttl_ms END,
                    CASE c.act WHEN 'lost' THEN c.now + e.unknown_ttl_ms * interval '1 millisecond'
-                       ELSE 'infinity' END,
-                   CASE c.act WHEN 'lost' THEN 'lease_expired' END,
+                       WHEN 'held' THEN excluded.until ELSE 'infinity' END,
+                   CASE c.act WHEN 'lost' THEN 'lease_expired' WHEN 'held' THEN 'held' END,
                    NULL::int2, NULL::bytea, NULL::bytea, NULL::timestamptz,
                    -- Whoever waited for a released claim has been told; a take-over ends nobody's waiting.
-                   CASE WHEN c.act = 'fresh' AND e.state <> 'claimed' THEN false ELSE e.waited END,
-                   CASE c.act WHEN 'fresh' THEN c.now ELSE e.created_at END,
+                   CASE WHEN c.act IN ('fresh', 'held') AND e.state <> 'claimed' THEN false ELSE e.waited END,
+                   CASE WHEN c.act IN ('fresh', 'held') THEN c.now ELSE e.created_at END,
                    c.now
             FROM (SELECT coalesce($12::timestamptz, clock_timestamp()) AS now,
                          -- The condition below has decided that one of these is right; which one
                          -- it is does not depend on the time.
                          CASE WHEN e.state = 'claimed' AND e.token = excluded.token THEN 'again'
-                              WHEN e.state = 'claimed' AND e.on_lost = 'hold' THEN 'lost'
+                              WHEN e.state = 'claimed'
+                                   AND (e.on_lost = 'hold' OR excluded.state = 'unknown'
+                                        OR EXISTS (SELECT FROM fencepost.holds AS o
+                                                   WHERE o.lifted_at IS NULL AND o.since >= e.created_at
+                                                     AND (o.prefix IS NULL
+                                                          OR o.prefix = split_part(e.key, ':', 1)))) THEN 'lost'
+                              WHEN excluded.state = 'unknown' THEN 'held'
                               ELSE 'fresh' END AS act) AS c
         )
-    WHERE (e.state = 'claimed' AND e.token = excluded.token)
+    WHERE (e.state = 'claimed' AND e.token = excluded.token AND excluded.state = 'claimed')
        OR ((e.until <= coalesce($12::timestamptz, clock_timestamp())
             OR (e.state = 'released' AND e.token <> excluded.token))
            AND excluded.token <> ALL (e.dead_tokens))
-       OR (e.state = 'claimed' AND e.lease_until <= coalesce($12::timestamptz, clock_timestamp())
+       OR (e.state = 'claimed' AND e.token <> excluded.token
+           AND e.lease_until <= coalesce($12::timestamptz, clock_timestamp())
            AND e.claim_ttl_ms <= $10::int8
            AND (e.on_lost = 'hold'
                 OR (e.scheme = excluded.scheme AND e.fingerprint = excluded.fingerprint

@@ -1,0 +1,118 @@
+//! `/v1/operator/holds`, `/v1/operator/grants/release` and `/v1/operator/erase`: what is decided
+//! about many at once.
+
+use super::entries::{Answered, json, key, order, reasoned, wrong};
+use super::{Api, Problem, Role};
+use crate::desk::{EraseOrder as Erase, HoldDone, HoldOrder as Hold, HoldSeen};
+use crate::entry::Micros;
+use crate::grant::token::GrantKey;
+use crate::operator::desk_model::{
+    EraseOrder, EraseReply, GrantReleaseOrder, HoldOrder, HoldView, HoldsReply, LiftOrder,
+};
+use axum::extract::{Path, Request, State as Shared};
+use axum::http::StatusCode;
+use fencepost_protocol::claims::TTL_MS_MAX;
+use fencepost_protocol::{ScopeDigest, StoreKey};
+
+/// `GET /v1/operator/holds`
+pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
+    let desk = api.desk(request.headers())?.desk;
+    json(&HoldsReply { holds: desk.holds().await?.into_iter().map(view).collect() })
+}
+
+/// `POST /v1/operator/holds`
+pub async fn begin(Shared(api): Shared<Api>, request: Request) -> Answered {
+    let (parts, body) = request.into_parts();
+    let at = api.desk(&parts.headers)?;
+    let order = checked(order(&parts.headers, body).await?, at.who)?;
+    told(at.desk.begin_hold(order).await?).and_then(|view| json(&view))
+}
+
+/// `POST /v1/operator/holds/{id}/lift`
+pub async fn lift(Shared(api): Shared<Api>, Path(id): Path<String>, request: Request) -> Answered {
+    let id = id.parse().map_err(|_| wrong("id", "the number of a hold"))?;
+    let (parts, body) = request.into_parts();
+    let at = api.desk(&parts.headers)?;
+    let LiftOrder { reason } = order(&parts.headers, body).await?;
+    let reason = reasoned(reason)?;
+    told(at.desk.lift_hold(id, at.who, reason).await?).and_then(|view| json(&view))
+}
+
+/// `POST /v1/operator/grants/release`
+pub async fn release_grant(Shared(api): Shared<Api>, request: Request) -> Answered {
+    let (parts, body) = request.into_parts();
+    let at = api.desk(&parts.headers)?;
+    let GrantReleaseOrder { issuer, grant_id, key_tenant, reason } = order(&parts.headers, body).await?;
+    let reason = reasoned(reason)?;
+    if [&issuer, &grant_id, &key_tenant].iter().any(|text| text.contains('\0')) || grant_id.is_empty() {
+        return Err(wrong("grant_id", "the name of a grant"));
+    }
+    let key = GrantKey { issuer, key_tenant, grant_id };
+    at.desk.release_grant(key, at.who, reason).await?;
+    json(&serde_json::json!({ "released": true }))
+}
+
+/// `POST /v1/operator/erase`
+pub async fn erase(Shared(api): Shared<Api>, request: Request) -> Answered {
+    let (parts, body) = request.into_parts();
+    let caller = api.tokens.caller(&parts.headers, Role::Operator)?;
+    let EraseOrder { scope, reason, after } = order(&parts.headers, body).await?;
+    let scope = ScopeDigest::parse(&scope).map_err(|_| wrong("scope", "32 hex digits"))?;
+    let after = after.as_deref().map(key).transpose()?;
+    let prefixes = caller.bound_to().map(<[String]>::to_vec);
+    let (who, reason) = (caller.name(), reasoned(reason)?);
+    tracing::info!(scope = scope.to_hex(), who, "erasing answers");
+    let order = Erase { scope, prefixes, after, who, reason };
+    let erased = api.any_desk()?.erase(order).await?;
+    metrics::counter!("fencepost_orders_total", "action" => "erase").increment(erased.answers);
+    json(&EraseReply {
+        answers: erased.answers,
+        left: erased.left,
+        looked: erased.looked,
+        next: erased.next.map(|key| key.to_string()),
+    })
+}
+
+/// An order that makes sense.
+pub fn checked(order: HoldOrder, who: String) -> Result<Hold, Problem> {
+    let HoldOrder { reason, since_us, keys_for_ms, prefix, grants } = order;
+    if let Some(prefix) = &prefix {
+        StoreKey::check_prefix(prefix).map_err(|error| wrong("prefix", &error.to_string()))?;
+    }
+    if keys_for_ms.is_some_and(|ms| !(1..=TTL_MS_MAX).contains(&ms)) {
+        return Err(wrong("keys_for_ms", "1 ms to 400 days"));
+    }
+    let grants = grants.unwrap_or(prefix.is_none());
+    if grants && prefix.is_some() {
+        return Err(wrong("prefix", "none where grants are held: they have no key prefix"));
+    }
+    let reason = reasoned(reason)?;
+    Ok(Hold { prefix, since: since_us.map(Micros), keys_for_ms, grants, who, reason })
+}
+
+/// What became of an order about a hold.
+pub fn told(done: HoldDone) -> Result<HoldView, Problem> {
+    match done {
+        HoldDone::Begun(hold) | HoldDone::Lifted(hold) => Ok(view(hold)),
+        HoldDone::Ahead => Err(wrong("since_us", "a time that is past, by the store's clock")),
+        HoldDone::Absent => {
+            let detail = "there is no such hold, or it was lifted before";
+            Err(Problem::new(StatusCode::NOT_FOUND, "no_hold", detail))
+        }
+    }
+}
+
+/// A hold as JSON says it.
+pub fn view(hold: HoldSeen) -> HoldView {
+    HoldView {
+        id: hold.id,
+        prefix: hold.prefix,
+        since_us: hold.since.0,
+        keys_left_ms: hold.keys_until.map(|until| until.ms_after(hold.now)),
+        grants: hold.grants,
+        began_at_us: hold.began_at.0,
+        began_by: hold.began_by,
+        reason: hold.reason,
+        lifted_at_us: hold.lifted_at.map(|at| at.0),
+    }
+}
