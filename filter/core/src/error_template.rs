@@ -46,7 +46,7 @@ pub enum TemplateError {
 }
 
 /// Longest template: each answer is made in the proxy's memory.
-const BODY_LEN_MAX: usize = 16_384;
+pub(crate) const BODY_LEN_MAX: usize = 16_384;
 
 impl ErrorTemplate {
     /// All placeholders.

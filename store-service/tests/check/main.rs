@@ -4,6 +4,7 @@
 mod broken;
 mod command;
 mod files;
+mod limits;
 mod schema;
 
 use fencepost_store::check::{Code, Report, Severity, check};

@@ -12,7 +12,10 @@ use crate::fingerprint::{
 use crate::scope::{ScopePolicy, ScopeSource};
 
 /// Most scope sources, properties, headers and the like in one list.
-const LIST_LEN_MAX: usize = 32;
+pub(super) const LIST_LEN_MAX: usize = 32;
+
+/// Longest name or pointer of a property, in characters.
+pub(super) const PROPERTY_LEN_MAX: usize = 1_024;
 
 pub(super) fn scope(
     at: &At<'_>,
@@ -155,7 +158,7 @@ pub(super) fn fingerprint(at: &At<'_>, layer: FingerprintLayer) -> Result<Finger
 fn check_property(at: &At<'_>, field: &str, property: &str) -> Result<(), ConfigError> {
     let mut escapes = property.split('~').skip(1);
     let good = !property.is_empty()
-        && property.len() <= 1_024
+        && property.chars().count() <= PROPERTY_LEN_MAX
         && (!property.starts_with('/') || escapes.all(|rest| rest.starts_with(['0', '1'])));
     let expected = "a property's name, or a JSON pointer that starts with / and escapes only as ~0 and ~1";
     if good { Ok(()) } else { Err(at.error(field, found(Some(&property.into())), expected)) }

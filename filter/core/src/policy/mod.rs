@@ -6,6 +6,8 @@
 mod error;
 mod identity;
 mod layer;
+#[cfg(feature = "schema")]
+mod limits;
 mod metadata;
 pub mod quantity;
 mod resolve;

@@ -24,21 +24,47 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Longest time that a request may wait for another one: clients give up before.
-const WAIT_MS_MAX: u32 = 60_000;
+pub(super) const WAIT_MS_MAX: u32 = 60_000;
 /// Longest timeout of a call to the store.
-const STORE_TIMEOUT_MS_MAX: u32 = 60_000;
+pub(super) const STORE_TIMEOUT_MS_MAX: u32 = 60_000;
 /// Longest run: a day.
 pub(super) const MAX_RUN_MS_MAX: u32 = 86_400_000;
 /// Largest body that is buffered or kept: each one is held in the proxy's memory.
-const BODY_MAX: u64 = 16 << 20;
+pub(super) const BODY_MAX: u64 = 16 << 20;
 /// How far back a payload under another key is looked for; longer would outgrow the memory.
-const WINDOW_MS: RangeInclusive<u32> = 1_000..=86_400_000;
+pub(super) const WINDOW_MS: RangeInclusive<u32> = 1_000..=86_400_000;
 /// The same while observing, unless set.
 const OBSERVED_WINDOW_MS: u32 = 600_000;
 /// Longest key.
-const KEY_LENGTH_MAX: u64 = 1_024;
-/// Longest name of a policy, namespace, cluster or the like.
-const NAME_LEN_MAX: usize = 255;
+pub(super) const KEY_LENGTH_MAX: u64 = 1_024;
+/// Longest name of a policy, namespace, cluster or the like, in characters.
+pub(super) const NAME_LEN_MAX: usize = 255;
+
+/// Headers that the proxy or the filter itself uses.
+pub(super) const PROXY_HEADERS: [&str; 4] = ["host", "content-length", "transfer-encoding", "connection"];
+/// Beginnings of others.
+pub(super) const PROXY_PREFIXES: [&str; 2] = ["x-envoy-", "x-fencepost-"];
+/// Headers that have a meaning in HTTP.
+pub(super) const HTTP_HEADERS: [&str; 18] = [
+    "accept",
+    "authorization",
+    "cache-control",
+    "content-encoding",
+    "content-type",
+    "cookie",
+    "date",
+    "expect",
+    "forwarded",
+    "location",
+    "proxy-authorization",
+    "set-cookie",
+    "te",
+    "trailer",
+    "upgrade",
+    "user-agent",
+    "vary",
+    "www-authenticate",
+];
 
 /// Where an error is: the path so far.
 pub(super) struct At<'a>(pub &'a str);
@@ -80,8 +106,9 @@ impl At<'_> {
 
     /// Not empty, not too long, no control characters.
     pub(super) fn name(&self, field: &str, text: &str) -> Result<String, ConfigError> {
-        let fits =
-            !text.trim().is_empty() && text.len() <= NAME_LEN_MAX && !text.chars().any(char::is_control);
+        let fits = !text.trim().is_empty()
+            && text.chars().count() <= NAME_LEN_MAX
+            && !text.chars().any(char::is_control);
         let expected = "1 to 255 characters, none of them a control character";
         if fits { Ok(text.to_owned()) } else { Err(self.error(field, found(Some(&text.into())), expected)) }
     }
@@ -92,8 +119,8 @@ impl At<'_> {
         if !is_token(lower.as_bytes()) || lower.len() > NAME_LEN_MAX {
             return Err(self.error(field, found(Some(&name.into())), "a header name"));
         }
-        let taken = ["x-envoy-", "x-fencepost-"].iter().any(|prefix| lower.starts_with(prefix))
-            || ["host", "content-length", "transfer-encoding", "connection"].contains(&lower.as_str());
+        let taken = PROXY_PREFIXES.iter().any(|prefix| lower.starts_with(prefix))
+            || PROXY_HEADERS.contains(&lower.as_str());
         if taken {
             return Err(self.error(
                 field,
@@ -106,28 +133,8 @@ impl At<'_> {
 
     /// A header name that the filter may give a meaning of its own.
     pub(super) fn own_header(&self, field: &str, name: &str) -> Result<String, ConfigError> {
-        const MEANT_OTHERWISE: [&str; 18] = [
-            "accept",
-            "authorization",
-            "cache-control",
-            "content-encoding",
-            "content-type",
-            "cookie",
-            "date",
-            "expect",
-            "forwarded",
-            "location",
-            "proxy-authorization",
-            "set-cookie",
-            "te",
-            "trailer",
-            "upgrade",
-            "user-agent",
-            "vary",
-            "www-authenticate",
-        ];
         let lower = self.header(field, name)?;
-        if MEANT_OTHERWISE.contains(&lower.as_str()) {
+        if HTTP_HEADERS.contains(&lower.as_str()) {
             let expected = "a header that has no meaning of its own in HTTP";
             return Err(self.error(field, found(Some(&name.into())), expected));
         }

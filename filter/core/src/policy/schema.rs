@@ -3,11 +3,13 @@
 //! Its shape comes from the types that the configuration is read into, so a field can't be missing.
 //! Texts, defaults and limits that are no part of a type are added here, by type and field. A
 //! schema says less than `Config::parse`: combinations of settings are checked only there.
+//! Limits of single fields are in `limits`.
 
 use super::layer::{Document, Empty, ScopeEntry, ScopeLayer, UniqueMap};
+use super::limits::limit;
 use super::quantity::{Bytes, Count, Millis};
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 const TITLE: &str = "Configuration of the Fencepost filter";
@@ -192,21 +194,15 @@ pub fn schema() -> Value {
     if let Some(root) = schema.as_object_mut() {
         root.insert("title".to_owned(), TITLE.into());
         describe(root, "Document");
+        limit(root, "Document");
     }
     let types = schema.get_mut("$defs").and_then(Value::as_object_mut);
     for (name, definition) in types.into_iter().flatten() {
         if let Some(definition) = definition.as_object_mut() {
             definition.remove("description");
             describe(definition, name);
+            limit(definition, name);
         }
-    }
-    let statuses = schema.pointer_mut("/$defs/ResponseLayer/properties/statuses");
-    if let Some(statuses) = statuses.and_then(Value::as_object_mut) {
-        statuses.insert("propertyNames".to_owned(), json!({"pattern": "^[2-5](xx|[0-9]{2})$"}));
-    }
-    let prefix = schema.pointer_mut("/properties/key_prefix").and_then(Value::as_object_mut);
-    if let Some(prefix) = prefix {
-        prefix.insert("pattern".to_owned(), "^[a-z0-9._-]{1,63}$".into());
     }
     schema
 }
