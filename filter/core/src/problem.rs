@@ -9,6 +9,10 @@ use crate::error_template::ErrorTemplate;
 /// Media type of a problem.
 pub const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
 
+/// A problem as a template: the same body as without one.
+pub const PROBLEM_BODY: &str =
+    r#"{"type":"{type}","title":"{title}","status":{status},"detail":"{detail}","code":"{code}"}"#;
+
 macro_rules! problem_kinds {
     ($($(#[$doc:meta])* $name:ident: $status:literal, $code:literal, $title:literal;)*) => {
         /// What went wrong, by what the client can do about it.
@@ -207,6 +211,24 @@ mod tests {
         assert_eq!(body["detail"], "try \"later\"");
         assert!(problem.headers(None).contains(&(b"retry-after".to_vec(), b"2".to_vec())));
         assert_eq!(problem.kind.details(), "fencepost_in_progress");
+    }
+
+    #[test]
+    fn the_template_of_a_problem_is_the_problem() {
+        let problem = Problem::new(ProblemKind::InProgress, "try \"later\"");
+        let template = ErrorTemplate::parse(PROBLEM_MEDIA_TYPE, PROBLEM_BODY).unwrap();
+        assert_eq!(problem.body(Some(&template)), problem.body(None));
+    }
+
+    #[test]
+    fn every_problem_is_explained_where_its_type_leads() {
+        let document =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/problems.md")).unwrap();
+        for kind in ProblemKind::ALL {
+            let (status, code) = (kind.status(), kind.code());
+            let row = format!("| {status} | <a id=\"{code}\"></a>`{code}` | ");
+            assert!(document.contains(&row), "docs/problems.md has no row {row}");
+        }
     }
 
     #[test]

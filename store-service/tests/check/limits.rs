@@ -247,6 +247,13 @@ fn table() -> Vec<(String, Vec<Value>, Vec<Value>)> {
             &["{key}", "a {x} {code}", &"x".repeat(16_385)],
         ),
     );
+    row(
+        "P/errors/type_base",
+        texts(
+            &["https://docs.example/problems#", "urn:x:", "a:"],
+            &["", "problems#", ":", "1a:", "a b:", "https://a/{code}", "https://a/\"", "https://ü/", "a:\\"],
+        ),
+    );
     row("key_prefix", texts(&["a", "a-b.c_9", &"x".repeat(63)], &["", "A", "a b", &"x".repeat(64)]));
     row("defaults", (vec![json!({"wait": "1s"})], vec![json!({"namespace": "n"}), json!({"wait": "2m"})]));
     row(
@@ -349,8 +356,9 @@ proptest! {
     fn schema_and_program_agree_on_any_short_text(
         path in prop::sample::select(vec![
             "P/namespace", "P/key/header", "key_prefix", "P/errors/content_type", "P/errors/body", "P/wait",
+            "P/errors/type_base",
         ]),
-        text in "[-a-eA-C0-2 {}/*;:.~\t\u{85}\u{3000}ü]{0,6}",
+        text in "[-a-eA-C0-2 {}/*;:.~#<^`|\"\t\u{85}\u{3000}ü]{0,6}",
     ) {
         let (schema, program) = verdicts(&configuration(path, &json!(text)));
         prop_assert_eq!(schema, program, "{} {:?}", path, text);

@@ -142,6 +142,44 @@ fn the_project_speaks_of_itself_alone() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// Words in quotes that stand where an error of the service gets its code.
+fn codes_of(source: &str) -> BTreeSet<String> {
+    let mut codes = BTreeSet::new();
+    for call in ["Problem::new(", "Problem::bad_request(", "Refused::new(", "Self::new(", "conflict("] {
+        for (at, _) in source.match_indices(call) {
+            let arguments = source[at + call.len()..].trim_start();
+            let arguments = match arguments.strip_prefix("StatusCode::") {
+                Some(rest) => rest.split_once(',').map_or("", |(_, rest)| rest.trim_start()),
+                None => arguments,
+            };
+            let code = arguments.strip_prefix('"').and_then(|rest| rest.split('"').next());
+            codes.extend(
+                code.filter(|code| code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))
+                    .map(str::to_owned),
+            );
+        }
+    }
+    codes
+}
+
+#[test]
+fn every_problem_of_the_service_is_explained_where_its_type_leads() {
+    let mut codes = BTreeSet::new();
+    let http = root().join("store-service/src/http");
+    for path in files(&[".rs"]).iter().filter(|path| path.starts_with(&http)) {
+        codes.extend(codes_of(&read(path)));
+    }
+    let grants = read(&root().join("protocol/src/grants.rs"));
+    let (_, named) = grants.split_once("pub mod codes {").unwrap();
+    let named = named.split("\n}").next().unwrap();
+    codes.extend(named.split('"').skip(1).step_by(2).map(str::to_owned));
+    assert!(codes.len() > 35, "{codes:?}");
+    let document = read(&root().join("docs/problems.md"));
+    let missing: Vec<_> =
+        codes.iter().filter(|code| !document.contains(&format!("<a id=\"{code}\"></a>`{code}` |"))).collect();
+    assert!(missing.is_empty(), "without a row in docs/problems.md: {missing:?}");
+}
+
 #[test]
 fn the_licence_is_there_and_every_crate_names_it() {
     assert!(read(&root().join("LICENSE")).contains("Apache License"));

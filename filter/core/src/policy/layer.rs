@@ -127,7 +127,7 @@ layer!(ResponseLayer {
     markers: MarkersLayer,
 });
 
-layer!(ErrorsLayer { content_type: String, body: String, } nested {});
+layer!(ErrorsLayer { content_type: String, body: String, type_base: String, } nested {});
 
 layer!(HeadersLayer { deny: Vec<String>, allow: Vec<String>, } nested {});
 

@@ -69,6 +69,13 @@ const LIMITS: &[(&str, &str, Limit)] = &[
     ("PolicyLayer", "require_metadata", Names),
     ("ErrorsLayer", "content_type", Json(content_type)),
     ("ErrorsLayer", "body", Json(error_body)),
+    (
+        "ErrorsLayer",
+        "type_base",
+        Json(
+            || json!({"maxLength": NAME_LEN_MAX, "pattern": r#"^[A-Za-z][A-Za-z0-9+.-]*:[!#-;=?-\[\]_a-z~]*$"#}),
+        ),
+    ),
     ("KeyLayer", "header", OwnHeader),
     ("KeyLayer", "aliases", Headers { most: None }),
     ("KeyLayer", "max_length", Count { least: 1, most: KEY_LENGTH_MAX }),

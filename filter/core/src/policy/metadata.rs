@@ -322,6 +322,13 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_list_and_an_empty_object_are_one() {
+        let layer = |value: Json| format!("{:?}", marking(&host_bytes(&value)).unwrap().layer);
+        assert_eq!(layer(json!({"key": []})), layer(json!({"key": {}})));
+        assert_eq!(layer(json!({"methods": {}})), layer(json!({"methods": []})));
+    }
+
+    #[test]
     fn a_wrong_override_is_named_by_its_path_and_shown() {
         for (metadata, path, found) in [
             (json!({"wiat": "5s"}), "wiat", "an unknown field"),

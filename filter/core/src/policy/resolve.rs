@@ -15,7 +15,7 @@ use super::{
 use crate::capture::is_token;
 use crate::error_template::{ErrorTemplate, TemplateError};
 use crate::key::KeyFormat;
-use crate::problem::PROBLEM_MEDIA_TYPE;
+use crate::problem::{PROBLEM_BODY, PROBLEM_MEDIA_TYPE};
 use core::ops::RangeInclusive;
 use fencepost_protocol::StoreKey;
 use fencepost_protocol::claims::{CLAIM_TTL_MS, TTL_MS_MAX};
@@ -177,9 +177,11 @@ pub(super) fn parse(text: &[u8]) -> Result<Config, ConfigError> {
     if document.defaults.namespace.is_some() {
         return Err(At("defaults").error("namespace", "a namespace for all policies", "one in each policy"));
     }
-    let errors = match document.defaults.errors.body {
-        Some(_) => errors(&At("defaults.errors"), document.defaults.errors.clone())?,
-        None => None,
+    let of_all = document.defaults.errors.clone();
+    // A content type alone waits for the body of a policy.
+    let errors = match (&of_all.body, &of_all.type_base) {
+        (None, None) => None,
+        _ => errors(&At("defaults.errors"), of_all)?,
     };
     let mut policies = BTreeMap::new();
     for (name, layer) in &document.policies.0 {
@@ -295,9 +297,18 @@ pub(super) fn policy(at: &At<'_>, name: String, layers: &[&PolicyLayer]) -> Resu
 
 fn errors(at: &At<'_>, layer: ErrorsLayer) -> Result<Option<Rc<ErrorTemplate>>, ConfigError> {
     let (content_type, body) = match (layer.content_type, layer.body) {
-        (None, None) => return Ok(None),
+        (None, None) if layer.type_base.is_none() => return Ok(None),
+        (None, None) => (None, PROBLEM_BODY.to_owned()),
         (Some(_), None) => return Err(at.error("body", "nothing", "a body for this content type")),
         (content_type, Some(body)) => (content_type, body),
+    };
+    let body = match layer.type_base {
+        None => body,
+        Some(base) if is_type_base(&base) => body.replace("{type}", &format!("{base}{{code}}")),
+        Some(base) => {
+            let expected = "the beginning of a URI, such as https://docs.example/problems#";
+            return Err(at.error("type_base", found(Some(&base.into())), expected));
+        }
     };
     let template = match content_type {
         None => ErrorTemplate::parse(PROBLEM_MEDIA_TYPE, &body),
@@ -315,6 +326,16 @@ fn errors(at: &At<'_>, layer: ErrorsLayer) -> Result<Option<Rc<ErrorTemplate>>, 
         }
         TemplateError::TooLong(len) => at.error("body", format!("{len} bytes"), "at most 16384 bytes"),
     })
+}
+
+/// The beginning of an absolute URI, of characters that need no escape in JSON and are no placeholder.
+fn is_type_base(base: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&b);
+    let scheme = base.split_once(':').map_or("", |(scheme, _)| scheme);
+    base.len() <= NAME_LEN_MAX
+        && base.bytes().all(allowed)
+        && scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
 }
 
 fn methods(at: &At<'_>, methods: Option<Vec<String>>) -> Result<Vec<String>, ConfigError> {

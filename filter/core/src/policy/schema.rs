@@ -91,6 +91,12 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("PolicyLayer", "fingerprint", "", "What makes two requests the same."),
     ("PolicyLayer", "response", "", "What is kept of answers."),
     ("ErrorsLayer", "content_type", "", "Content type of errors."),
+    (
+        "ErrorsLayer",
+        "type_base",
+        "\"urn:fencepost:problem:\"",
+        "What {type} is before the code: where your clients find problems explained.",
+    ),
     ("ErrorsLayer", "body", "", "Body of errors, with placeholders such as {code} and {status}."),
     ("KeyLayer", "header", "\"Idempotency-Key\"", "Where the key is."),
     ("KeyLayer", "aliases", "[]", "Other names of the header."),

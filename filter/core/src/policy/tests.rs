@@ -119,6 +119,31 @@ fn a_field_that_stands_twice_is_named() {
 }
 
 #[test]
+fn problems_lead_to_a_document_of_ones_own() {
+    let base = json!("https://docs.example/problems#");
+    let problem = crate::problem::Problem::new(crate::problem::ProblemKind::KeyMissing, "d");
+    let body = |errors: &Option<std::rc::Rc<ErrorTemplate>>| -> Value {
+        serde_json::from_slice(&problem.body(errors.as_deref())).unwrap()
+    };
+    let config = parse(&[("defaults/errors/type_base", base.clone())]).unwrap();
+    let by_policy = body(&config.policy("payments").unwrap().errors);
+    assert_eq!(by_policy["type"], "https://docs.example/problems#key_missing");
+    assert_eq!((&by_policy["code"], &by_policy["status"]), (&json!("key_missing"), &json!(400)));
+    assert_eq!(body(&config.errors), by_policy, "where no policy is known");
+    let own = [
+        ("policies/payments/errors/type_base", base),
+        ("defaults/errors/content_type", json!("application/json")),
+        ("defaults/errors/body", json!("{\"see\": \"{type}\"}")),
+    ];
+    let config = parse(&own).unwrap();
+    assert_eq!(
+        body(&config.policy("payments").unwrap().errors)["see"],
+        "https://docs.example/problems#key_missing"
+    );
+    assert_eq!(body(&config.errors)["see"], "urn:fencepost:problem:key_missing");
+}
+
+#[test]
 fn an_empty_list_is_a_value_and_resets() {
     let policy =
         payments(&[("defaults/key/aliases", json!(["x-key"])), ("policies/payments/key/aliases", json!([]))]);
