@@ -213,7 +213,8 @@ pub struct FinishRequest {
     /// The provider's id of the effect, or its code of refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
-    /// The answer; none where it was too large, or where there is none to give again.
+    /// The answer; none where it was too large, or where there is none to give again. Never with the
+    /// outcome `unknown`: an answer is stored with the final outcome, and is final itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<AnswerHead>,
 }

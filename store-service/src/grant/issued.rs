@@ -60,6 +60,8 @@ pub struct IssuedRow {
     pub expires_at: Option<Micros>,
     /// Its leeway.
     pub leeway: Span,
+    /// Is it a tombstone by now, which admits nothing and has forgotten what it bound?
+    pub archived: bool,
 }
 
 impl IssuedRow {

@@ -3,6 +3,7 @@
 //! Every decision is one atomic step of the store, by its own clock. What a refused caller is told
 //! comes from a read after it, which reports and never decides.
 
+use super::duration::Span;
 use super::issuers::Issuers;
 use super::token::GrantKey;
 use crate::recovery::OperationEvent;
@@ -62,6 +63,10 @@ pub trait GrantStore: Send + Sync + 'static {
 
     /// Sees whether admissions are bounded; may take as long as the bound.
     async fn check_bound(&self) -> Result<Bounded, StoreError>;
+
+    /// Archives one bounded batch of rows whose deadline is further back than this, used or not; it
+    /// takes what they bound and keeps their keys, so no id is ever issued or admitted again.
+    async fn archive(&self, after: Span, limit: u32) -> Result<u64, StoreError>;
 
     /// Deletes one bounded batch of records of use whose grants can't be admitted any more.
     async fn cleanup(&self, limit: u32) -> Result<u64, StoreError>;

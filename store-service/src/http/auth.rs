@@ -4,6 +4,7 @@
 //! digest in constant time, so neither the digest nor its position can be guessed by timing.
 
 use super::Problem;
+use crate::grant::requester::Requester;
 use axum::http::{HeaderMap, StatusCode, header};
 use fencepost_protocol::StoreKey;
 use serde::Deserialize;
@@ -40,6 +41,8 @@ struct Entry {
     roles: Vec<Role>,
     #[serde(default)]
     key_prefixes: Vec<String>,
+    /// Issuers that its calls on grants and operations are bound to; none: all.
+    issuers: Option<Vec<String>>,
 }
 
 fn digest<'de, D: serde::Deserializer<'de>>(d: D) -> Result<[u8; 32], D::Error> {
@@ -113,6 +116,19 @@ impl Tokens {
             if entry.roles.contains(&Role::Filter) && entry.key_prefixes.is_empty() {
                 return Err("an entry with the role filter and without key_prefixes".into());
             }
+            if let Some(issuers) = &entry.issuers {
+                if issuers.is_empty() || issuers.iter().any(String::is_empty) {
+                    return Err("issuers: found none, or an empty name; leave it out for all issuers".into());
+                }
+                let bound = |role: &Role| matches!(role, Role::Admit | Role::Issue | Role::Revoke);
+                if !entry.roles.iter().any(bound) || entry.roles.contains(&Role::Operator) {
+                    return Err(
+                        "issuers: found on an entry that it does not bind; expected one of the roles admit, \
+                                issue and revoke, and not operator"
+                            .into(),
+                    );
+                }
+            }
             for prefix in &entry.key_prefixes {
                 StoreKey::check_prefix(prefix).map_err(|error| format!("key prefix {prefix:?}: {error}"))?;
             }
@@ -141,6 +157,13 @@ impl Tokens {
         } else {
             Err(Problem::new(StatusCode::FORBIDDEN, "role", "the token does not have the role for this call"))
         }
+    }
+}
+
+impl<'a> Caller<'a> {
+    /// As calls on grants see it.
+    pub fn requester(&self) -> Requester<'a> {
+        Requester::new(self.name(), self.entry.and_then(|entry| entry.issuers.as_deref()))
     }
 }
 
@@ -256,6 +279,9 @@ mod tests {
             format!(r#"[{{"token_sha256": "{sha}", "roles": ["filter"]}}]"#),
             format!(r#"[{{"token_sha256": "{sha}", "roles": ["filter"], "key_prefixes": ["A B"]}}]"#),
             format!(r#"[{{"token_sha256": "{sha}", "roles": ["filter"], "key_prefix": ["prod"]}}]"#),
+            format!(r#"[{{"token_sha256": "{sha}", "roles": ["admit"], "issuers": []}}]"#),
+            format!(r#"[{{"token_sha256": "{sha}", "roles": ["operator"], "issuers": ["i"]}}]"#),
+            format!(r#"[{{"token_sha256": "{sha}", "roles": ["admit", "operator"], "issuers": ["i"]}}]"#),
             r#"[{"token_sha256": "abc", "roles": ["operator"]}]"#.to_owned(),
         ] {
             assert!(Tokens::parse(text.as_bytes()).is_err(), "{text}");

@@ -5,7 +5,9 @@
 //! and every later call is told what the operation has become.
 
 use super::framed::{self, ANSWER_MAX, HEAD_ONLY_MAX, body, head, in_range, version};
-use super::grants::{Answered, Refused, grants, not_applied, operation, operation_id, reply, timed};
+use super::grants::{
+    Answered, Refused, grants, not_applied, operation, operation_id, reply, timed, within_reach,
+};
 use super::{Api, Problem, Role};
 use crate::grant::service::{Finish, Refusal};
 use crate::grant::store::{Admitted, Because, OperationAnswer, OwnerOutcome};
@@ -21,14 +23,15 @@ use fencepost_protocol::grants::RecordReply;
 pub async fn claim(State(api): State<Api>, request: Request) -> Answered {
     timed("grant_claim", async {
         let grants = grants(&api)?;
-        let (_, body) = body(&api, request, Role::Admit, HEAD_ONLY_MAX).await?;
+        let (headers, body) = body(&api, request, Role::Admit, HEAD_ONLY_MAX).await?;
+        let caller = api.tokens.caller(&headers, Role::Admit)?;
         let (request, payload) = head::<GrantClaimRequest>(&body)?;
         version(request.v)?;
         if !payload.is_empty() {
             return Err(Problem::bad_request("payload_length", "found a payload, expected none").into());
         }
         let refused = |code, reason| GrantClaimReply::Refused { code, reason };
-        let (claimed, answer) = match grants.admit(request.into()).await {
+        let (claimed, answer) = match grants.admit_for(&caller.requester(), request.into()).await {
             Ok(Admitted::Now(owned)) => {
                 let admitted = GrantClaimReply::Admitted {
                     owner_version: owned.owner_version,
@@ -70,8 +73,9 @@ pub async fn claim(State(api): State<Api>, request: Request) -> Answered {
 pub async fn finish(State(api): State<Api>, Path(id): Path<String>, request: Request) -> Answered {
     timed("operation_finish", async {
         let grants = grants(&api)?;
-        let (_, body) = body(&api, request, Role::Admit, ANSWER_MAX).await?;
         let id = operation_id(&id)?;
+        within_reach(&grants, &api.tokens.caller(request.headers(), Role::Admit)?.requester(), &id).await?;
+        let (_, body) = body(&api, request, Role::Admit, ANSWER_MAX).await?;
         let (request, payload) = head::<FinishRequest>(&body)?;
         version(request.v)?;
         let finish = Finish {

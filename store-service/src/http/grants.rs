@@ -3,6 +3,7 @@
 //! 200 means done; everything else means not, or not known. See `fencepost_protocol::grants`.
 
 use super::{Api, Problem, Role};
+use crate::grant::requester::Requester;
 use crate::grant::service::{Grants, Refusal};
 use crate::grant::store::{Admitted, Because, Issued, OperationRow, OwnerOutcome, Revoked};
 use crate::grant::{details, token::is_name};
@@ -96,8 +97,13 @@ impl From<Refusal> for Refused {
                 Self::new(StatusCode::FORBIDDEN, "no_proof_of_issue", detail)
             }
             Refusal::TooOften => {
-                let detail = "too many revocations; ask again in a minute";
+                let detail = "too many calls of this kind by this token, or on grants of this issuer; nothing was \
+                              done, ask again in a minute";
                 Self::new(StatusCode::TOO_MANY_REQUESTS, "too_often", detail)
+            }
+            Refusal::OtherIssuer => {
+                let detail = "the token is bound to other issuers than this grant's";
+                Self::new(StatusCode::FORBIDDEN, "issuer", detail)
             }
             Refusal::Store(error) => Problem::from(error).into(),
         }
@@ -108,10 +114,10 @@ impl From<Refusal> for Refused {
 pub async fn admit(State(api): State<Api>, request: Request) -> Answered {
     timed("grant_admit", async {
         let grants = grants(&api)?;
-        api.tokens.caller(request.headers(), Role::Admit)?;
+        let caller = api.tokens.caller(request.headers(), Role::Admit)?;
         let request: AdmitRequest = json(request).await?;
         let operation_id = request.operation_id.clone();
-        match grants.admit(request).await? {
+        match grants.admit_for(&caller.requester(), request).await? {
             Admitted::Now(owned) => reply(&AdmitReply {
                 operation_id,
                 owner_version: owned.owner_version,
@@ -148,8 +154,8 @@ pub async fn admit(State(api): State<Api>, request: Request) -> Answered {
 pub async fn issue(State(api): State<Api>, request: Request) -> Answered {
     timed("grant_issue", async {
         let grants = grants(&api)?;
-        let actor = api.tokens.caller(request.headers(), Role::Issue)?.name();
-        match grants.issue(json::<IssueRequest>(request).await?, &actor).await? {
+        let caller = api.tokens.caller(request.headers(), Role::Issue)?;
+        match grants.issue(json::<IssueRequest>(request).await?, caller.requester()).await? {
             Issued::Now => reply(&IssueReply { before: false }),
             Issued::Before => reply(&IssueReply { before: true }),
             Issued::Taken => {
@@ -169,8 +175,8 @@ pub async fn issue(State(api): State<Api>, request: Request) -> Answered {
 pub async fn revoke(State(api): State<Api>, request: Request) -> Answered {
     timed("grant_revoke", async {
         let grants = grants(&api)?;
-        let actor = api.tokens.caller(request.headers(), Role::Revoke)?.name();
-        match grants.revoke(json::<RevokeRequest>(request).await?, &actor).await? {
+        let caller = api.tokens.caller(request.headers(), Role::Revoke)?;
+        match grants.revoke(json::<RevokeRequest>(request).await?, caller.requester()).await? {
             Revoked::Now => reply(&RevokeReply { before: false }),
             Revoked::Before => reply(&RevokeReply { before: true }),
             Revoked::Used => {
@@ -187,7 +193,7 @@ pub async fn revoke(State(api): State<Api>, request: Request) -> Answered {
 pub async fn status(State(api): State<Api>, Path(id): Path<String>, headers: HeaderMap) -> Answered {
     timed("operation_status", async {
         let grants = grants(&api)?;
-        api.tokens.caller(&headers, Role::Admit)?;
+        let who = api.tokens.caller(&headers, Role::Admit)?.requester();
         let named = |name: &str| -> Result<Option<String>, Refused> {
             let mut values = headers.get_all(name).iter();
             let Some(value) = values.next() else { return Ok(None) };
@@ -205,6 +211,7 @@ pub async fn status(State(api): State<Api>, Path(id): Path<String>, headers: Hea
         let caller = Caller { namespace: needed(names::CALLER_NAMESPACE)?, id: needed(names::CALLER)? };
         let tenant = named(names::TENANT)?.unwrap_or_default();
         match grants.operation(operation_id(&id)?, &caller, &tenant).await? {
+            Some(row) if who.may_use(&row.key.issuer).is_err() => Err(out_of_reach(&who)),
             Some(row) => reply(&operation(row)),
             None => Err(no_operation()),
         }
@@ -215,7 +222,7 @@ pub async fn status(State(api): State<Api>, Path(id): Path<String>, headers: Hea
 /// `POST /v1/operations/{id}/may-submit`
 pub async fn may_submit(State(api): State<Api>, Path(id): Path<String>, request: Request) -> Answered {
     timed("operation_may_submit", async {
-        let (grants, id) = owner(&api, &request, &id)?;
+        let (grants, id) = owner(&api, request.headers(), &id).await?;
         match grants.may_submit(id, json::<MaySubmitRequest>(request).await?).await? {
             OwnerOutcome::Done(owned) => {
                 reply(&MaySubmitReply { left_ms: owned.lease_left_ms.min(owned.submit_left_ms) })
@@ -229,7 +236,7 @@ pub async fn may_submit(State(api): State<Api>, Path(id): Path<String>, request:
 /// `POST /v1/operations/{id}/record`
 pub async fn record(State(api): State<Api>, Path(id): Path<String>, request: Request) -> Answered {
     timed("operation_record", async {
-        let (grants, id) = owner(&api, &request, &id)?;
+        let (grants, id) = owner(&api, request.headers(), &id).await?;
         match grants.record(id, json::<RecordRequest>(request).await?).await? {
             OwnerOutcome::Done(_) => reply(&RecordReply { before: false }),
             OwnerOutcome::Before => reply(&RecordReply { before: true }),
@@ -242,7 +249,7 @@ pub async fn record(State(api): State<Api>, Path(id): Path<String>, request: Req
 /// `POST /v1/operations/{id}/renew`
 pub async fn renew(State(api): State<Api>, Path(id): Path<String>, request: Request) -> Answered {
     timed("operation_renew", async {
-        let (grants, id) = owner(&api, &request, &id)?;
+        let (grants, id) = owner(&api, request.headers(), &id).await?;
         owned(grants.renew(id, json::<RenewOperationRequest>(request).await?).await?)
     })
     .await
@@ -251,7 +258,7 @@ pub async fn renew(State(api): State<Api>, Path(id): Path<String>, request: Requ
 /// `POST /v1/operations/{id}/take-over`
 pub async fn take_over(State(api): State<Api>, Path(id): Path<String>, request: Request) -> Answered {
     timed("operation_take_over", async {
-        let (grants, id) = owner(&api, &request, &id)?;
+        let (grants, id) = owner(&api, request.headers(), &id).await?;
         owned(grants.take_over(id, json::<TakeOverRequest>(request).await?).await?)
     })
     .await
@@ -266,10 +273,26 @@ fn owned(outcome: OwnerOutcome) -> Answered {
     }
 }
 
-fn owner(api: &Api, request: &Request, id: &str) -> Result<(Arc<Grants>, OperationId), Refused> {
+async fn owner(api: &Api, headers: &HeaderMap, id: &str) -> Result<(Arc<Grants>, OperationId), Refused> {
     let grants = grants(api)?;
-    api.tokens.caller(request.headers(), Role::Admit)?;
-    Ok((grants, operation_id(id)?))
+    let who = api.tokens.caller(headers, Role::Admit)?.requester();
+    let id = operation_id(id)?;
+    within_reach(&grants, &who, &id).await?;
+    Ok((grants, id))
+}
+
+/// 404 for an operation of an issuer that the token is not bound to: it learns nothing about it.
+pub(super) async fn within_reach(
+    grants: &Grants,
+    who: &Requester<'_>,
+    id: &OperationId,
+) -> Result<(), Refused> {
+    if grants.reaches(who, id).await? { Ok(()) } else { Err(out_of_reach(who)) }
+}
+
+fn out_of_reach(who: &Requester<'_>) -> Refused {
+    tracing::warn!(token = who.name(), "a call on an operation of an issuer that the token is not bound to");
+    no_operation()
 }
 
 pub(super) fn not_applied(outcome: OwnerOutcome) -> Refused {

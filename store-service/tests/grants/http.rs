@@ -202,6 +202,112 @@ async fn a_call_needs_its_role() {
     assert_eq!(status.send(to).await.unwrap().status, 200);
 }
 
+/// Two issuers with one key, and a token that is bound to the second.
+async fn serve_two_issuers() -> (Served, String) {
+    let signer = Signer::new(1);
+    let mut settings = config(&signer, json!({}), json!({}));
+    let mut other = settings["issuers"][0].clone();
+    other["issuer"] = json!("https://other.example");
+    settings["issuers"].as_array_mut().unwrap().push(other);
+    let folder = tempfile::tempdir().unwrap();
+    let (issuers, tokens) = (folder.path().join("issuers.json"), folder.path().join("tokens.json"));
+    std::fs::write(&issuers, settings.to_string()).unwrap();
+    let sha = |token: &str| hex::encode(Sha256::digest(token.as_bytes()));
+    let roles = ["admit", "issue", "revoke"];
+    let entries = json!([
+        {"token_sha256": sha("free"), "roles": roles},
+        {"token_sha256": sha("bound"), "roles": roles, "issuers": ["https://other.example"]},
+    ]);
+    std::fs::write(&tokens, entries.to_string()).unwrap();
+    let url = database().await;
+    let options = Options::on(&url).arguments(&[
+        "--issuers",
+        issuers.to_str().unwrap(),
+        "--token-file",
+        tokens.to_str().unwrap(),
+    ]);
+    let service = Service::start(options).await.unwrap();
+    (Served { service, signer, folder }, "https://other.example".into())
+}
+
+#[tokio::test]
+async fn a_token_that_is_bound_to_issuers_acts_on_their_grants_and_operations_only() {
+    let (served, other) = serve_two_issuers().await;
+    let to = served.service.addr();
+    let by = |call: Call, token: &str| call.header("authorization", format!("Bearer {token}"));
+    let grant = |issuer: &str| {
+        let mut own = claims(&fresh_id(), 900);
+        merge(&mut own, json!({"iss": issuer}));
+        served.signer.sign(&own)
+    };
+    let (mine, theirs) = (fresh_operation(), fresh_operation());
+    let token = grant(ISSUER);
+    let refused = by(admit_call(&token, theirs.as_str()), "bound").send(to).await.unwrap();
+    assert_eq!(told(&refused), is(403, "issuer", ""));
+    let revoke = json!({"token": token, "reason": "r"});
+    let revoke = by(Call::post("/v1/grants/revoke").json(&revoke), "bound").send(to).await.unwrap();
+    assert_eq!(told(&revoke), is(403, "issuer", ""));
+    let issue = json!({"grant": {"issuer": ISSUER, "grant_id": "g"}, "subject": AGENT});
+    let issue = by(Call::post("/v1/grants/issue").json(&issue), "bound").send(to).await.unwrap();
+    assert_eq!(told(&issue), is(403, "issuer", ""));
+    // Nothing was spent or revoked by it.
+    let admitted = by(admit_call(&token, theirs.as_str()), "free").send(to).await.unwrap();
+    assert_eq!(admitted.status, 200, "{}", admitted.text());
+    let own = by(admit_call(&grant(&other), mine.as_str()), "bound").send(to).await.unwrap();
+    assert_eq!(own.status, 200, "{}", own.text());
+
+    // Calls on the other issuer's operation: as if there were none.
+    let absent = fresh_operation();
+    for (path, body) in [
+        ("may-submit", json!({"owner_version": 1})),
+        ("renew", json!({"owner_version": 1})),
+        ("take-over", json!({"owner_version": 1})),
+        ("record", json!({"owner_version": 1, "outcome": "failed"})),
+    ] {
+        let call = |id: &str| by(Call::post(&format!("/v1/operations/{id}/{path}")).json(&body), "bound");
+        let found = call(theirs.as_str()).send(to).await.unwrap();
+        let none = call(absent.as_str()).send(to).await.unwrap();
+        assert_eq!((found.status, &found.body), (404, &none.body), "{path}: {}", found.text());
+    }
+    let finish = fencepost_protocol::encode(&json!({"owner_version": 1, "outcome": "failed"}), &[]).unwrap();
+    let finish = Call::post(&format!("/v1/operations/{theirs}/finish"))
+        .header("content-type", fencepost_protocol::FRAME_MEDIA_TYPE)
+        .body(finish);
+    assert_eq!(by(finish, "bound").send(to).await.unwrap().status, 404);
+    assert_eq!(by(status_call(theirs.as_str()), "bound").send(to).await.unwrap().status, 404);
+    let status = by(status_call(theirs.as_str()), "free").send(to).await.unwrap();
+    assert_eq!(status.json()["status"], "admitted");
+    let record = json!({"owner_version": 1, "outcome": "succeeded"});
+    let record = Call::post(&format!("/v1/operations/{mine}/record")).json(&record);
+    assert_eq!(by(record, "bound").send(to).await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn admissions_are_limited_for_each_token_and_issuer_and_a_limit_admits_and_spends_nothing() {
+    for (issuer, rest) in
+        [(json!({"admissions_per_minute": 2}), json!({})), (json!({}), json!({"admissions_per_minute": 2}))]
+    {
+        let settings = config(&Signer::new(1), issuer, rest);
+        let served = serve(&database().await, Some(settings), false).await;
+        let to = served.service.addr();
+        let tokens: Vec<_> = (0..3).map(|_| served.signer.sign(&claims(&fresh_id(), 900))).collect();
+        for token in &tokens[..2] {
+            let admitted = admit_call(token, fresh_operation().as_str()).send(to).await.unwrap();
+            assert_eq!(admitted.status, 200);
+        }
+        let third = fresh_operation();
+        let refused = admit_call(&tokens[2], third.as_str()).send(to).await.unwrap();
+        assert_eq!(told(&refused), is(429, "too_often", ""));
+        let refused: Value = refused.json();
+        assert!(refused["detail"].as_str().unwrap().contains("nothing was done"));
+        // A start forgets the count; the grant was not spent.
+        served.service.stop().await.unwrap();
+        served.service.start_again().await.unwrap();
+        let admitted = admit_call(&tokens[2], third.as_str()).send(to).await.unwrap();
+        assert_eq!(admitted.status, 200, "{}", admitted.text());
+    }
+}
+
 #[tokio::test]
 async fn without_issuers_there_are_no_grants_and_the_rest_works() {
     let service = Service::start(Options::on("memory:")).await.unwrap();

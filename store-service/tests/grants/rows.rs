@@ -3,6 +3,7 @@
 use crate::support::*;
 use fencepost_protocol::grants::{GrantName, IssueRequest, RevokeRequest};
 use fencepost_store::grant::details::NotCovered;
+use fencepost_store::grant::duration::Span;
 use fencepost_store::grant::service::{Grants, Refusal};
 use fencepost_store::grant::store::{Admitted, Because, Issued, Revoked};
 use serde_json::{Value, json};
@@ -109,6 +110,100 @@ async fn a_row_that_is_missing_or_archived_is_not_admitted() {
     let client = connect(&url).await;
     client.batch_execute("DELETE FROM fencepost.issued_grants").await.unwrap();
     assert_eq!(grants.admit(ask(&id)).await.unwrap(), Admitted::Refused(Because::NoRow));
+}
+
+/// Moves a row's expiry back, as if so much time had passed since.
+async fn expired_since(client: &tokio_postgres::Client, id: &str, seconds: i64) {
+    let sql = format!(
+        "UPDATE fencepost.issued_grants SET expires_at = clock_timestamp() - interval '1 second' * {seconds}
+         WHERE grant_id = '{id}'"
+    );
+    client.batch_execute(&sql).await.unwrap();
+}
+
+const MARGIN: Span = Span::seconds(300);
+
+#[tokio::test]
+async fn an_archived_row_is_a_tombstone_that_is_never_admitted_or_issued_again() {
+    let (url, grants) = bed().await;
+    let client = connect(&url).await;
+    let (used, unused, young) = (fresh_id(), fresh_id(), fresh_id());
+    for id in [&used, &unused, &young] {
+        assert_eq!(grants.issue(issue(id, 900), "i").await, Ok(Issued::Now));
+    }
+    let ask_used = ask(&used);
+    let operation = ask_used.operation_id.clone();
+    assert!(matches!(grants.admit(ask_used).await.unwrap(), Admitted::Now(_)));
+    // Two seconds of leeway belong to the deadline.
+    expired_since(&client, &used, 303).await;
+    expired_since(&client, &unused, 303).await;
+    expired_since(&client, &young, 301).await;
+    assert_eq!(grants.store().archive(MARGIN, 1).await, Ok(1), "a batch has its limit");
+    assert_eq!(grants.store().archive(MARGIN, 10).await, Ok(1));
+    assert_eq!(grants.store().archive(MARGIN, 10).await, Ok(0), "not before deadline and margin");
+
+    for id in [&used, &unused] {
+        let row = client
+            .query_one(
+                "SELECT subject, tenant, bound, archived_at IS NOT NULL FROM fencepost.issued_grants
+                 WHERE grant_id = $1",
+                &[id],
+            )
+            .await
+            .unwrap();
+        let told: (String, String, String, bool) = (row.get(0), row.get(1), row.get(2), row.get(3));
+        assert_eq!(told, (String::new(), String::new(), "{}".into(), true), "what it bound is forgotten");
+        assert_eq!(grants.admit(ask(id)).await.unwrap(), Admitted::Refused(Because::NoRow));
+        assert_eq!(grants.issue(issue(id, 900), "i").await, Ok(Issued::Taken), "its id is never free again");
+    }
+    assert!(grants.operation(operation, &agent(), "").await.unwrap().is_some());
+    let archived = "SELECT sum(archived)::int8 * 10 + sum(used)::int8 FROM fencepost.grant_archivals";
+    assert_eq!(count(&client, archived).await, 21, "both are in the audit, one of them as used");
+    let erased = client.batch_execute("DELETE FROM fencepost.grant_archivals").await;
+    assert!(erased.is_err(), "the audit only grows");
+}
+
+/// An admission that began before the deadline waits for the row while it is archived.
+#[tokio::test]
+async fn a_delayed_admission_finds_the_tombstone_and_admits_nothing() {
+    let (url, grants) = bed().await;
+    let (gate, eye) = (connect(&url).await, connect(&url).await);
+    let id = fresh_id();
+    assert_eq!(grants.issue(issue(&id, 900), "i").await, Ok(Issued::Now));
+    gate.batch_execute(
+        "BEGIN; UPDATE fencepost.issued_grants SET archived_at = clock_timestamp(), subject = '', bound = '{}'",
+    )
+    .await
+    .unwrap();
+    let (held, ask) = (grants.clone(), ask(&id));
+    let operation = ask.operation_id.clone();
+    let held = tokio::spawn(async move { held.admit(ask).await });
+    let waiting = "SELECT count(*) FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
+                   WHERE NOT l.granted AND a.datname = current_database() AND a.query LIKE '%grant_admit_row%'";
+    until("the admission waits", async || count(&eye, waiting).await == 1).await;
+    gate.batch_execute("COMMIT").await.unwrap();
+    assert!(matches!(held.await.unwrap(), Ok(Admitted::Refused(_))));
+    assert!(grants.operation(operation, &agent(), "").await.unwrap().is_none());
+}
+
+/// In doubt the row stays: while an admission holds it, and while a transaction is open that began
+/// before its deadline.
+#[tokio::test]
+async fn a_row_that_an_older_transaction_may_still_claim_is_not_archived() {
+    let (url, grants) = bed().await;
+    let (gate, eye) = (connect(&url).await, connect(&url).await);
+    let id = fresh_id();
+    assert_eq!(grants.issue(issue(&id, 900), "i").await, Ok(Issued::Now));
+    gate.batch_execute("BEGIN; SELECT FROM fencepost.issued_grants FOR UPDATE").await.unwrap();
+    assert_eq!(grants.store().archive(Span::default(), 10).await, Ok(0), "its deadline is ahead");
+    gate.batch_execute("COMMIT").await.unwrap();
+    gate.batch_execute("BEGIN; SELECT 1").await.unwrap();
+    expired_since(&eye, &id, -1).await;
+    let deadline = "SELECT count(*) FROM fencepost.issued_grants WHERE expires_at + interval '3 seconds' < clock_timestamp()";
+    until("deadline and leeway pass", async || count(&eye, deadline).await == 1).await;
+    assert_eq!(grants.store().archive(Span::default(), 10).await, Ok(0), "an older transaction is open");
+    gate.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(grants.store().archive(Span::default(), 10).await, Ok(1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -204,6 +204,40 @@ async fn records_stay_for_their_deadline_and_the_margin() {
 }
 
 #[tokio::test]
+async fn an_archived_row_is_never_admitted_or_issued_again() {
+    let bed = Bed::new(json!({"form": "row", "keys": null, "algorithms": [], "audience": []})).await;
+    let issue = |id: &str, expires_at: i64| IssueRequest {
+        grant: GrantName { issuer: ISSUER.into(), grant_id: id.into(), tenant: None },
+        subject: AGENT.into(),
+        tenant: None,
+        details: details(),
+        expires_at: Some(expires_at),
+    };
+    let ask = |id: &str| {
+        let mut ask = request("", fresh_operation());
+        ask.token = None;
+        ask.grant = Some(GrantName { issuer: ISSUER.into(), grant_id: id.into(), tenant: None });
+        ask
+    };
+    for id in ["used", "unused"] {
+        assert_eq!(bed.grants.issue(issue(id, now() + 900), "i").await, Ok(Issued::Now));
+    }
+    assert!(is_now(&bed.grants.admit(ask("used")).await.unwrap()));
+    bed.pass_seconds(902 + 298);
+    let margin = fencepost_store::grant::duration::Span::seconds(300);
+    assert_eq!(bed.grants.store().archive(margin, 10).await, Ok(0));
+    bed.pass_seconds(5);
+    assert_eq!(bed.grants.store().archive(margin, 10).await, Ok(2));
+    assert_eq!(bed.grants.store().archive(margin, 10).await, Ok(0));
+    // Even for a clock that went back behind the deadline.
+    bed.pass_seconds(-1_100);
+    for id in ["used", "unused"] {
+        assert_eq!(bed.grants.admit(ask(id)).await.unwrap(), Admitted::Refused(Because::NoRow));
+        assert_eq!(bed.grants.issue(issue(id, now() + 950), "i").await, Ok(Issued::Taken));
+    }
+}
+
+#[tokio::test]
 async fn what_grants_were_issued_under_is_pinned() {
     let bed = Bed::new(json!({})).await;
     let changed = issuers(&config(&bed.signer, json!({"leeway": "3s"}), json!({})));

@@ -20,6 +20,8 @@ struct File {
     allow_hmac: bool,
     #[serde(default = "revocations")]
     revocations_per_minute: u32,
+    admissions_per_minute: Option<u32>,
+    archive_rows_after: Option<Span>,
 }
 
 #[derive(Deserialize)]
@@ -46,6 +48,7 @@ struct Entry {
     #[serde(default)]
     bound: BTreeMap<String, BoundKind>,
     operation_mac_key_file: Option<PathBuf>,
+    admissions_per_minute: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -74,6 +77,14 @@ impl Issuers {
         if file.revocations_per_minute == 0 {
             return Err("revocations_per_minute: found 0; expected 1 or more".into());
         }
+        not_zero(file.admissions_per_minute)?;
+        let margin = file.timings.cleanup_margin;
+        if let Some(after) = file.archive_rows_after.filter(|after| *after < margin) {
+            return Err(format!(
+                "archive_rows_after: found {after}; expected at least timings.cleanup_margin = {margin}, as long as \
+                 an admission may still be waiting"
+            ));
+        }
         let mut issuers = BTreeMap::new();
         for (at, entry) in file.issuers.into_iter().enumerate() {
             let name = entry.issuer.clone();
@@ -83,7 +94,13 @@ impl Issuers {
                 return Err(format!("issuers[{at}].issuer: found {name:?} twice"));
             }
         }
-        Ok(Self { timings: file.timings, revocations_per_minute: file.revocations_per_minute, issuers })
+        Ok(Self {
+            timings: file.timings,
+            revocations_per_minute: file.revocations_per_minute,
+            admissions_per_minute: file.admissions_per_minute,
+            archive_rows_after: file.archive_rows_after,
+            issuers,
+        })
     }
 }
 
@@ -127,6 +144,7 @@ impl Entry {
                     .into(),
             );
         }
+        not_zero(self.admissions_per_minute)?;
         let operation_mac_key =
             self.operation_mac_key_file.map(|file| mac_key(&base.join(file))).transpose()?;
         Ok(Issuer {
@@ -144,7 +162,15 @@ impl Entry {
             caller_namespace: self.caller_namespace,
             bound: self.bound,
             operation_mac_key,
+            admissions_per_minute: self.admissions_per_minute,
         })
+    }
+}
+
+fn not_zero(admissions_per_minute: Option<u32>) -> Result<(), String> {
+    match admissions_per_minute {
+        Some(0) => Err("admissions_per_minute: found 0; expected 1 or more, or none for no limit".into()),
+        _ => Ok(()),
     }
 }
 
@@ -243,6 +269,13 @@ issuers:
             ("    audience", "    key_by_tenant: true\n    audience", "key_by_tenant"),
             ("issuers:", "timings: {cleanup_margin: 0s}\nissuers:", "timings.cleanup_margin: found 0"),
             ("issuers:", "timings: {effect_timeout: 50s}\nissuers:", "execution_lease - lease_margin"),
+            ("issuers:", "admissions_per_minute: 0\nissuers:", "admissions_per_minute: found 0"),
+            (
+                "    audience",
+                "    admissions_per_minute: 0\n    audience",
+                "issuers[0].admissions_per_minute",
+            ),
+            ("issuers:", "archive_rows_after: 1s\nissuers:", "timings.cleanup_margin = 5m"),
             ("issuers:", "revocations_per_minute: 0\nissuers:", "revocations_per_minute"),
             ("{inline:", "{file: nowhere.json, inline:", "exactly one of"),
             ("kty: OKP", "kty: EC", "none of its keys"),

@@ -94,6 +94,8 @@ pub struct Issuer {
     pub bound: BTreeMap<String, BoundKind>,
     /// Key of the MAC that binds operation ids to grants, where one is needed.
     pub operation_mac_key: Option<Vec<u8>>,
+    /// Most admissions of its grants that are asked for in a minute, in one instance.
+    pub admissions_per_minute: Option<u32>,
 }
 
 impl Issuer {
@@ -124,6 +126,10 @@ pub struct Issuers {
     pub timings: ExecutionTimings,
     /// Most revocations in a minute, for each token of a caller.
     pub revocations_per_minute: u32,
+    /// Most admissions that each token of a caller asks for in a minute, in one instance.
+    pub admissions_per_minute: Option<u32>,
+    /// How long after their deadline rows are archived; none: they are kept as they are.
+    pub archive_rows_after: Option<Span>,
     issuers: BTreeMap<String, Issuer>,
 }
 

@@ -15,6 +15,16 @@ use std::time::{Duration, Instant};
 const BOUND_SLACK: Duration = Duration::from_secs(5);
 
 impl PostgresGrants {
+    /// An error once a connection that admits was seen without the bound.
+    pub(super) fn bounded(&self) -> Result<(), StoreError> {
+        if self.admissions.unbounded() {
+            return Err(StoreError::Unavailable(
+                "a connection that admits was seen without transaction_timeout".into(),
+            ));
+        }
+        Ok(())
+    }
+
     /// Looks at the settings, then provokes the bound.
     pub(super) async fn see_bound(&self) -> Result<Bounded, StoreError> {
         let unreachable = |error: OpenError| StoreError::Unavailable(error.to_string());

@@ -220,6 +220,7 @@ impl GrantStore for PostgresGrants {
             bound: get(row, "bound")?,
             expires_at: expires_at.map(micros),
             leeway: Span::ms(u64::try_from(get::<i64>(row, "leeway_ms")?).unwrap_or(0)),
+            archived: get(row, "archived")?,
         }))
     }
 
@@ -254,12 +255,16 @@ impl GrantStore for PostgresGrants {
         self.see_bound().await
     }
 
+    async fn archive(&self, after: Span, limit: u32) -> Result<u64, StoreError> {
+        self.bounded()?;
+        let params: Params = vec![Box::new(after.as_i64()), Box::new(i64::from(limit))];
+        let rows = self.rest.run(&statements::GRANT_ARCHIVE, params).await.map_err(Failure::unexpected)?;
+        let changed: i64 = get(one(&rows)?, "changed")?;
+        Ok(u64::try_from(changed).unwrap_or(0))
+    }
+
     async fn cleanup(&self, limit: u32) -> Result<u64, StoreError> {
-        if self.admissions.unbounded() {
-            return Err(StoreError::Unavailable(
-                "a connection that admits was seen without transaction_timeout".into(),
-            ));
-        }
+        self.bounded()?;
         let params: Params = vec![Box::new(self.timings.cleanup_margin.as_i64()), Box::new(i64::from(limit))];
         let rows = self.rest.run(&statements::GRANT_CLEANUP, params).await.map_err(Failure::unexpected)?;
         let changed: i64 = get(one(&rows)?, "changed")?;

@@ -50,6 +50,8 @@ statements! {
     GRANT_REVOKE_ROW = "grant_revoke_row" [TEXT, TEXT, TEXT, TEXT, TEXT];
     /// Deletes records of use.
     GRANT_CLEANUP = "grant_cleanup" [INT8, INT8];
+    /// Archives rows.
+    GRANT_ARCHIVE = "grant_archive" [INT8, INT8];
     /// Pins what grants are issued under.
     GRANT_PIN = "grant_pin" [TEXT, TEXT, TEXT, BOOL, INT8, INT8, INT8];
     /// One operation.

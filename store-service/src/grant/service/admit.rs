@@ -2,19 +2,30 @@
 
 use super::{Grants, Refusal};
 use crate::grant::details;
+use crate::grant::limiter::Limiter;
+use crate::grant::requester::Requester;
 use crate::grant::store::{Admission, Admitted, Because};
 use fencepost_protocol::grants::AdmitRequest;
+use std::time::Instant;
 
 impl Grants {
     /// Claims a grant's single use for an operation.
     pub async fn admit(&self, request: AdmitRequest) -> Result<Admitted, Refusal> {
-        let proven = self.prove(request.token.as_ref(), request.grant.as_ref()).await;
+        self.admit_for(&Requester::from(""), request).await
+    }
+
+    /// As [`Self::admit`], within the issuers and the limits of whoever asks.
+    pub async fn admit_for(&self, who: &Requester<'_>, request: AdmitRequest) -> Result<Admitted, Refusal> {
+        self.limited(self.admissions.as_ref(), who.name())?;
+        let proven = self.prove(who, request.token.as_ref(), request.grant.as_ref()).await;
         let (issuer, grant) = match proven {
             Ok(proven) => proven,
             Err(Refusal::NoProof) => return Ok(self.counted(Admitted::Refused(Because::NoRow))),
             Err(refusal) => return Err(refusal),
         };
         let covered = self.cover(issuer, &grant, &request)?;
+        // After the proof: who can't prove a grant can't use its issuer's limit up.
+        self.limited(self.of_issuers.get(&issuer.name), &issuer.name)?;
         let timings = &self.issuers.timings;
         let admission = Admission {
             form: issuer.form,
@@ -42,6 +53,17 @@ impl Grants {
             }
         }
         Ok(self.counted(admitted))
+    }
+
+    /// Counts in this instance only, and proves nothing: it narrows a flood.
+    fn limited(&self, limiter: Option<&Limiter>, name: &str) -> Result<(), Refusal> {
+        match limiter {
+            Some(limiter) if !limiter.take(name, Instant::now()) => {
+                metrics::counter!("fencepost_grant_admissions_total", "outcome" => "too_often").increment(1);
+                Err(Refusal::TooOften)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn counted(&self, admitted: Admitted) -> Admitted {

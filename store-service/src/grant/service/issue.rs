@@ -4,6 +4,7 @@ use super::{Grants, Refusal};
 use crate::entry::Micros;
 use crate::grant::details::{self, NotCovered};
 use crate::grant::issuers::Form;
+use crate::grant::requester::Requester;
 use crate::grant::store::{Issue, Issued, Revocation, Revoked};
 use crate::grant::token::{Bound, is_name};
 use fencepost_protocol::grants::{IssueRequest, RevokeRequest, TEXT_MAX};
@@ -11,8 +12,13 @@ use std::time::Instant;
 
 impl Grants {
     /// Records that a grant was issued.
-    pub async fn issue(&self, request: IssueRequest, actor: &str) -> Result<Issued, Refusal> {
-        let (issuer, key) = self.key(&request.grant)?;
+    pub async fn issue(
+        &self,
+        request: IssueRequest,
+        who: impl Into<Requester<'_>>,
+    ) -> Result<Issued, Refusal> {
+        let who = who.into();
+        let (issuer, key) = self.key(&who, &request.grant)?;
         if !details::within_bounds(&request.details) {
             return Err(NotCovered::Size.into());
         }
@@ -46,13 +52,19 @@ impl Grants {
             expires_at,
             leeway,
             lifetime_max: issuer.max_lifetime,
-            actor: actor.to_owned(),
+            actor: who.name().to_owned(),
         };
         Ok(self.store.issue(issue).await?)
     }
 
     /// Withdraws a grant: with its token, or with its row, as proof that it was issued.
-    pub async fn revoke(&self, request: RevokeRequest, actor: &str) -> Result<Revoked, Refusal> {
+    pub async fn revoke(
+        &self,
+        request: RevokeRequest,
+        who: impl Into<Requester<'_>>,
+    ) -> Result<Revoked, Refusal> {
+        let who = who.into();
+        let actor = who.name();
         if !self.revocations.take(actor, Instant::now()) {
             metrics::counter!("fencepost_grant_revocations_total", "outcome" => "too_often").increment(1);
             return Err(Refusal::TooOften);
@@ -62,11 +74,11 @@ impl Grants {
         }
         let (key, issuer, expires_at, leeway) = match (&request.token, &request.grant) {
             (Some(_), None) => {
-                let (issuer, grant) = self.prove(request.token.as_ref(), None).await?;
+                let (issuer, grant) = self.prove(&who, request.token.as_ref(), None).await?;
                 (grant.key, issuer, Some(grant.expires_at), grant.leeway)
             }
             (None, Some(name)) => {
-                let (issuer, key) = self.key(name)?;
+                let (issuer, key) = self.key(&who, name)?;
                 let row = self.store.issued(key.clone()).await?.ok_or(Refusal::NoProof)?;
                 (key, issuer, row.expires_at, row.leeway)
             }

@@ -11,12 +11,13 @@ mod proof;
 pub use operations::Finish;
 
 use super::details::NotCovered;
-use super::issuers::Issuers;
+use super::issuers::{Issuer, Issuers};
 use super::jws::Unacceptable;
 use super::limiter::Limiter;
 use super::store::{Bounded, GrantStore};
 use super::token::TokenRefusal;
 use crate::store::StoreError;
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// What the cleanup of records of use does.
@@ -47,6 +48,8 @@ pub enum Refusal {
     NoProof,
     /// Too often.
     TooOften,
+    /// The requester is bound to other issuers.
+    OtherIssuer,
     /// The store did not decide.
     Store(StoreError),
 }
@@ -77,6 +80,10 @@ pub struct Grants {
     issuers: Issuers,
     store: Arc<dyn GrantStore>,
     revocations: Limiter,
+    /// For each token of a caller.
+    admissions: Option<Limiter>,
+    /// For each issuer that has a limit.
+    of_issuers: HashMap<String, Limiter>,
     cleanup: RwLock<CleanupState>,
 }
 
@@ -84,7 +91,12 @@ impl Grants {
     /// With these issuers on this store.
     pub fn new(issuers: Issuers, store: Arc<dyn GrantStore>) -> Arc<Self> {
         let revocations = Limiter::new(issuers.revocations_per_minute);
-        Arc::new(Self { issuers, store, revocations, cleanup: RwLock::new(CleanupState::Checking) })
+        let admissions = issuers.admissions_per_minute.map(Limiter::new);
+        let limited =
+            |issuer: &Issuer| Some((issuer.name.clone(), Limiter::new(issuer.admissions_per_minute?)));
+        let of_issuers = issuers.all().filter_map(limited).collect();
+        let cleanup = RwLock::new(CleanupState::Checking);
+        Arc::new(Self { issuers, store, revocations, admissions, of_issuers, cleanup })
     }
 
     /// The store.

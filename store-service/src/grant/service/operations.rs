@@ -1,6 +1,7 @@
 //! Calls on operations.
 
 use super::{Grants, Refusal};
+use crate::grant::requester::Requester;
 use crate::grant::store::{OperationAnswer, OperationRow, OwnerCall, OwnerOutcome, lease_of};
 use fencepost_protocol::grant_claims::FinishOutcome;
 use fencepost_protocol::grants::{
@@ -125,6 +126,16 @@ impl Grants {
         metrics::counter!("fencepost_operation_calls_total", "call" => name, "outcome" => applied)
             .increment(1);
         Ok(outcome)
+    }
+
+    /// May this requester act on the operation? One that is bound to issuers may on theirs only; who
+    /// an operation's issuer is never changes, so the look before the call is enough.
+    pub async fn reaches(&self, who: &Requester<'_>, id: &OperationId) -> Result<bool, Refusal> {
+        if !who.is_bound() {
+            return Ok(true);
+        }
+        let row = self.store.operation(id.clone()).await?;
+        Ok(row.is_none_or(|row| who.may_use(&row.key.issuer).is_ok()))
     }
 
     /// An operation, for its own caller only. Works after the grant has expired.

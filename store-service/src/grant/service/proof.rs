@@ -6,6 +6,7 @@ use super::{Grants, Refusal};
 use crate::entry::Micros;
 use crate::grant::details::{self, Covered, NotCovered};
 use crate::grant::issuers::{BoundKind, Form, Issuer};
+use crate::grant::requester::Requester;
 use crate::grant::store::IssuedRow;
 use crate::grant::token::{self, Bound, Grant, GrantKey, is_name};
 use crate::store::{Clock, StoreError};
@@ -15,28 +16,33 @@ impl Grants {
     /// A grant whose issue is proven: by the signature of its token, or by its row.
     pub(super) async fn prove(
         &self,
+        who: &Requester<'_>,
         token: Option<&GrantToken>,
         name: Option<&GrantName>,
     ) -> Result<(&Issuer, Grant), Refusal> {
         match (token, name) {
             (Some(token), None) => {
                 let grant = token::verify(&self.issuers, token.expose(), Clock::Real.now()).await?;
+                who.may_use(&grant.key.issuer)?;
                 let issuer = self.issuers.get(&grant.key.issuer).ok_or(Refusal::NoIssuer)?;
                 Ok((issuer, grant))
             }
             (None, Some(name)) => {
-                let (issuer, key) = self.key(name)?;
+                let (issuer, key) = self.key(who, name)?;
                 if issuer.form != Form::Row {
                     return Err(Refusal::NoIssuer);
                 }
-                let row = self.store.issued(key.clone()).await?.ok_or(Refusal::NoProof)?;
+                let row = self.store.issued(key.clone()).await?;
+                // A tombstone proves that the id was issued, and has nothing left to compare with.
+                let row = row.filter(|row| !row.archived).ok_or(Refusal::NoProof)?;
                 Ok((issuer, grant_of_row(issuer, key, &row)?))
             }
             _ => Err(Refusal::Malformed("expected exactly one of token and grant")),
         }
     }
 
-    pub(super) fn key(&self, name: &GrantName) -> Result<(&Issuer, GrantKey), Refusal> {
+    pub(super) fn key(&self, who: &Requester<'_>, name: &GrantName) -> Result<(&Issuer, GrantKey), Refusal> {
+        who.may_use(&name.issuer)?;
         let issuer = self.issuers.get(&name.issuer).ok_or(Refusal::NoIssuer)?;
         if !is_name(&name.grant_id) || !name.tenant.as_deref().is_none_or(is_name) {
             return Err(Refusal::Malformed("grant: expected an id and a tenant of 1 to 255 bytes"));

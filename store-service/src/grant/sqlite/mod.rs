@@ -95,6 +95,11 @@ impl GrantStore for SqliteGrants {
         Ok(Bounded::Verified)
     }
 
+    async fn archive(&self, after: Span, limit: u32) -> std::result::Result<u64, StoreError> {
+        let after = after.as_i64() * 1_000;
+        self.beside.run(move |tx, now| tables::archive(tx, Micros(now.0 - after), limit, now)).await
+    }
+
     async fn cleanup(&self, limit: u32) -> std::result::Result<u64, StoreError> {
         // The margin still covers steps of this machine's clock.
         let margin = self.timings.cleanup_margin.as_i64() * 1_000;
@@ -112,7 +117,7 @@ fn admit(tx: &Transaction<'_>, now: Micros, admission: &Admission) -> Result<Adm
     let (free, deadline) = match (admission.form, &issued) {
         (Form::Token, _) => (consumed.is_none(), after(admission.expires_at, admission.leeway)),
         (Form::Row, Some(IssuedSeen { row, revoked: false, consumed_by: None })) => {
-            (row.form == Form::Row, after(row.expires_at.unwrap_or(Micros(0)), row.leeway))
+            (row.form == Form::Row && !row.archived, after(row.expires_at.unwrap_or(Micros(0)), row.leeway))
         }
         (Form::Row, Some(seen)) => (false, after(seen.row.expires_at.unwrap_or(Micros(0)), seen.row.leeway)),
         (Form::Row, None) => (false, Micros(i64::MAX)),

@@ -42,6 +42,10 @@ statements! {
     ISSUED_CONSUME = "issued_consume";
     /// Withdraws it.
     ISSUED_REVOKE = "issued_revoke";
+    /// Archives rows.
+    ISSUED_ARCHIVE = "issued_archive";
+    /// Notes what was archived.
+    ARCHIVAL_ADD = "archival_add";
     /// Appends to the audit.
     AUDIT_ADD = "audit_add";
     /// What grants are issued under.

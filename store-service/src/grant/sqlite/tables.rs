@@ -14,6 +14,7 @@ use crate::recovery::OperationEvent;
 use fencepost_protocol::grants::OperationId;
 use rusqlite::types::Type;
 use rusqlite::{Error, OptionalExtension, Result, Row, Transaction, params};
+use std::collections::BTreeMap;
 
 /// An operation with its times.
 pub struct Stored {
@@ -217,6 +218,7 @@ pub fn issued(tx: &Transaction<'_>, key: &GrantKey) -> Result<Option<IssuedSeen>
                 bound: row.get("bound")?,
                 expires_at: row.get::<_, Option<i64>>("expires_at")?.map(Micros),
                 leeway: Span::ms(u64::try_from(row.get::<_, i64>("leeway_ms")?).unwrap_or(0)),
+                archived: row.get::<_, Option<i64>>("archived_at")?.is_some(),
             },
             revoked: row.get::<_, Option<i64>>("revoked_at")?.is_some(),
             consumed_by: consumed_by.map(id).transpose()?,
@@ -262,6 +264,31 @@ pub fn revoke_issued(tx: &Transaction<'_>, key: &GrantKey, now: Micros) -> Resul
     tx.prepare_cached(statements::ISSUED_REVOKE)?
         .execute(params![key.issuer, key.key_tenant, key.grant_id, now.0])
         .map(|_| ())
+}
+
+/// Archives rows, and notes it for each issuer.
+pub fn archive(tx: &Transaction<'_>, before: Micros, limit: u32, now: Micros) -> Result<u64> {
+    let mut of_issuers = BTreeMap::<String, (u64, u64, i64)>::new();
+    let mut statement = tx.prepare_cached(statements::ISSUED_ARCHIVE)?;
+    let mut rows = statement.query(params![before.0, limit, now.0])?;
+    let mut changed = 0;
+    while let Some(row) = rows.next()? {
+        let (archived, used, last) = of_issuers.entry(row.get("issuer")?).or_default();
+        *archived += 1;
+        *used += u64::from(row.get::<_, Option<i64>>("consumed_at")?.is_some());
+        *last = (*last).max(row.get("expires_at")?);
+        changed += 1;
+    }
+    for (issuer, (archived, used, last)) in of_issuers {
+        tx.prepare_cached(statements::ARCHIVAL_ADD)?.execute(params![
+            now.0,
+            issuer,
+            i64::try_from(archived).unwrap_or(i64::MAX),
+            i64::try_from(used).unwrap_or(i64::MAX),
+            last
+        ])?;
+    }
+    Ok(changed)
 }
 
 /// Appends to the audit.

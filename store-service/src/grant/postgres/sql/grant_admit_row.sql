@@ -1,7 +1,8 @@
 -- grant_admit_row: claims the single use of a grant that is a row, and records the operation.
 --
 -- Purpose: as grant_admit; here the row's lock decides. A second statement waits for the first and
--- then looks at the row again. A row that is not there admits nothing, so rows may be archived.
+-- then looks at the row again. A row that is not there, or archived, admits
+-- nothing, so rows may be archived.
 -- Invariants: as grant_admit. Expiry and leeway are the row's own.
 -- Isolation: READ COMMITTED, one statement in autocommit.
 -- Locks: the row of issued_grants, then the operation's id and grant key.
@@ -29,6 +30,7 @@ claim AS (
       AND g.form = 'row'
       AND g.consumed_at IS NULL
       AND g.revoked_at IS NULL
+      AND g.archived_at IS NULL
       AND g.expires_at + g.leeway_ms * interval '1 millisecond' > statement_timestamp()
       AND NOT (SELECT h.held FROM held AS h)
     RETURNING g.issuer, g.key_tenant, g.grant_id
