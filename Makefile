@@ -60,6 +60,12 @@ test: tools wasm-trap wasm ## Run all tests, with real Envoy and real PostgreSQL
 	@echo "Running all tests. The filter's adapter is tested inside Envoy, so it has none of its own here."
 	$(CARGO) test --workspace --exclude fencepost-filter
 
+# Advisories need their database from the network; the rest is in `make test` as well, without cargo-deny.
+.PHONY: audit
+audit: ## Check dependencies with cargo-deny: licences, sources, advisories (ARGS="licenses bans sources" offline)
+	@command -v cargo-deny >/dev/null || { echo "error: cargo-deny is not there: cargo install cargo-deny --locked" >&2; exit 1; }
+	$(CARGO) deny check $(ARGS)
+
 .PHONY: model
 model: tools ## Check the model of the protocol (model/claim.pml) with Spin; also part of `make test`
 	$(CARGO) test -p fencepost-e2e --test model

@@ -15,7 +15,7 @@ use crate::store::sqlite::Sqlite;
 use crate::store::{Clock, OpenError, Store, StoreKind, StoreUrl};
 use crate::trace::Traces;
 use crate::waiters::Waiters;
-use crate::{heartbeat, operator, sweep, waiters};
+use crate::{heartbeat, metric, operator, sweep, waiters};
 use clap::{Args, Parser, Subcommand};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::io::{IsTerminal, Write};
@@ -343,6 +343,7 @@ impl Serve {
             .set_buckets(&[0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0])
             .and_then(|builder| builder.install_recorder())
             .map_err(|error| StartError::Metrics(error.to_string()))?;
+        metric::declare();
         let pg = postgres::Options {
             claim_connections: self.claim_connections.into(),
             finish_connections: self.finish_connections.into(),

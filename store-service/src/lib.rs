@@ -14,6 +14,7 @@ pub mod entry;
 pub mod grant;
 pub mod heartbeat;
 pub mod http;
+pub mod metric;
 pub mod operator;
 pub mod recovery;
 pub mod service;

@@ -1,6 +1,7 @@
 //! End to end: a real Envoy with the built filter, the real service, real stores.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests are tests
 
+mod dashboards;
 mod detached;
 mod edges;
 mod endings;
