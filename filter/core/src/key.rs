@@ -251,6 +251,28 @@ mod tests {
     }
 
     #[test]
+    fn no_format_takes_a_control_character() {
+        for byte in (0..0x20).chain([0x7f]) {
+            for line in [[b'"', b'a', byte, b'b', b'"'].as_slice(), &[b'a', byte, b'b']] {
+                for format in [KeyFormat::Lenient, KeyFormat::Structured, KeyFormat::Plain] {
+                    let key = parse_key(&[line], format, 255);
+                    assert!(matches!(key, Err(KeyError::Malformed(_))), "{byte:#x} {format:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_plain_takes_bytes_outside_of_ascii() {
+        for line in [&b"\"f\xFCn\""[..], "\"f\u{fc}n\"".as_bytes(), b"\xff", "\u{65e5}".as_bytes()] {
+            for format in [KeyFormat::Lenient, KeyFormat::Structured] {
+                assert!(matches!(parse_key(&[line], format, 255), Err(KeyError::Malformed(_))), "{line:?}");
+            }
+            assert!(parse_key(&[line], KeyFormat::Plain, 255).is_ok(), "{line:?}");
+        }
+    }
+
+    #[test]
     fn lenient_refuses_what_may_be_something_else() {
         for line in [
             "k1;a=1",

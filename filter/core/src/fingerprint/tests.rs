@@ -66,6 +66,31 @@ fn every_field_tells_requests_apart() {
 }
 
 #[test]
+fn what_moves_from_one_field_to_the_next_is_another_request() {
+    let policy = policy(|options| options.headers = vec!["x-a".into(), "x-b".into()]);
+    let of = |method: &str, path: &str, a: &str, b: &str, body: &str| {
+        let fields =
+            [(":method", method), (":path", path), ("content-type", "text/plain"), ("x-a", a), ("x-b", b)];
+        let fields: Vec<_> = fields
+            .iter()
+            .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
+            .collect();
+        RequestParts::new(&fields).fingerprint(&policy, body.as_bytes()).unwrap()
+    };
+    for (one, other) in [
+        (of("POST", "/pay?a|b", "", "", "c"), of("POST", "/pay?a", "", "", "b|c")),
+        (of("POST", "/pay:{}", "", "", ""), of("POST", "/pay", "", "", "{}")),
+        (of("POST", "/pay?a", "", "", "b"), of("POST", "/pay?ab", "", "", "")),
+        (of("POST", "/p", "1", "23", ""), of("POST", "/p", "12", "3", "")),
+        (of("POST", "/p", "", "1", ""), of("POST", "/p", "1", "", "")),
+        (of("POS", "T/p", "", "", ""), of("POST", "/p", "", "", "")),
+        (of("POST", "/p\n", "", "", ""), of("POST", "/p", "", "", "\n")),
+    ] {
+        assert_ne!(one, other);
+    }
+}
+
+#[test]
 fn what_a_proxy_may_change_is_not_compared() {
     let policy = policy(|_| {});
     let base = with(&policy, &[]);

@@ -78,6 +78,21 @@ async fn a_client_that_hangs_up_while_the_upstream_runs_leaves_the_outcome_unkno
 }
 
 #[tokio::test]
+async fn a_client_that_hangs_up_while_its_claim_is_on_its_way_leaves_the_key_free() {
+    let stack = start(json!({})).await;
+    stack.service.freeze();
+    let (proxy, call) = (stack.proxy(), pay("k1"));
+    let client = tokio::spawn(async move { call.send(proxy).await });
+    stack.envoy.wait_stat("cluster.fencepost_store_waiting.upstream_rq_total", |n| n >= 1).await.unwrap();
+    client.abort();
+    stack.envoy.wait_stat("http.ingress.downstream_rq_active", |n| n == 0).await.unwrap();
+    stack.service.thaw();
+    let retry = stack.send(&pay("k1")).await.unwrap();
+    assert_eq!((retry.status, retry.is_replay()), (201, false), "the claim that nobody uses was given back");
+    assert_eq!(stack.upstream().executions(), 1);
+}
+
+#[tokio::test]
 async fn the_proxys_own_retries_do_not_run_a_guarded_request_again() {
     use fencepost_rig::envoy::Route;
     use fencepost_rig::stack::Stack;
