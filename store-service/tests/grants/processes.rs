@@ -61,7 +61,8 @@ async fn an_admission_whose_acknowledgement_was_lost_is_found_and_not_repeated()
     let signer = Signer::new(1);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("issuers.json");
-    std::fs::write(&file, config(&signer, json!({"leeway": "0s"}), json!({})).to_string()).unwrap();
+    let timings = json!({"timings": {"admission_bound": "3s"}});
+    std::fs::write(&file, config(&signer, json!({"leeway": "0s"}), timings).to_string()).unwrap();
     let options = Options::on(&url).arguments(&[
         "--issuers",
         file.to_str().unwrap(),
@@ -72,6 +73,11 @@ async fn an_admission_whose_acknowledgement_was_lost_is_found_and_not_repeated()
     ]);
     let service = Service::start(options).await.unwrap();
     let to = service.addr();
+    // The look at the bound goes the same way, and its reply must not be the one that is cut.
+    until("the bound is verified", async || {
+        Call::get("/readyz").send(to).await.unwrap().json()["grants"]["cleanup"] == "on"
+    })
+    .await;
     // The connection is there and its statement prepared: what comes next is the admission alone.
     let warm = admit_call(&signer.sign(&claims(&fresh_id(), 900)), fresh_operation().as_str());
     assert_eq!(warm.send(to).await.unwrap().status, 200);
