@@ -12,18 +12,16 @@
 
 use super::held_plan::HeldAnswer;
 use super::plan::Answer;
-use crate::entry::Version;
+use crate::entry::{Ruling, Version};
+use crate::grant::operation::OperationAnswer;
 use crate::operator::model::SettleWith;
 use crate::operator::ruling::ruling;
 use fencepost_protocol::StoreKey;
 use fencepost_protocol::grants::{OperationId, TEXT_MAX};
 use serde::Deserialize;
 
-/// Longest answer about an operation, in bytes.
-pub const ANSWER_MAX: usize = 64 * 1024;
-
-/// Longest answer about a key, in bytes: the stored answer is in it.
-pub const KEY_ANSWER_MAX: usize = 4 * 1024 * 1024;
+/// Longest answer, in bytes: the one that is to be stored is in it.
+pub const ANSWER_MAX: usize = 4 * 1024 * 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -40,6 +38,7 @@ struct Said {
     operation_id: Option<String>,
     reference: Option<String>,
     reason: Option<String>,
+    answer: Option<Stored>,
 }
 
 #[derive(Deserialize)]
@@ -59,6 +58,22 @@ struct Stored {
     #[serde(default)]
     body: crate::operator::model::Octets,
     ttl_ms: Option<u64>,
+}
+
+impl Stored {
+    fn ruling(self) -> Result<Ruling, String> {
+        let Self { status, headers, body, ttl_ms } = self;
+        ruling(SettleWith::Answer { status, headers, body, ttl_ms })
+    }
+
+    /// An operation's answer is kept with the operation, so its lifetime counts for nothing.
+    fn of_operation(self) -> Result<Option<OperationAnswer>, String> {
+        Ok(match self.ruling()? {
+            Ruling::Answer { status, headers, body, .. } => Some(OperationAnswer { status, headers, body }),
+            // Cannot happen: an answer makes no other ruling.
+            Ruling::Free(_) => None,
+        })
+    }
 }
 
 /// A reply as it came.
@@ -107,9 +122,10 @@ pub fn of_operation(reply: &Reply, id: &OperationId) -> Answer {
         if said.operation_id.as_deref() != Some(id.as_str()) {
             return Err("it is about another operation, or does not say about which".into());
         }
+        let answer = said.answer.map(Stored::of_operation).transpose()?.flatten();
         Ok(match said.outcome {
-            Outcome::Succeeded => Answer::Succeeded { reference: text("reference", said.reference)? },
-            Outcome::Refused => Answer::Refused { reason: text("reason", said.reason)? },
+            Outcome::Succeeded => Answer::Succeeded { reference: text("reference", said.reference)?, answer },
+            Outcome::Refused => Answer::Refused { reason: text("reason", said.reason)?, answer },
             Outcome::InProgress => Answer::InProgress,
             Outcome::NotFound => Answer::NotFound,
         })
@@ -128,10 +144,7 @@ pub fn of_key(reply: &Reply, key: &StoreKey, version: Version) -> HeldAnswer {
             return Err("it is about another key or fence, or does not say about which".into());
         }
         Ok(match (said.outcome, said.answer) {
-            (Outcome::Succeeded | Outcome::Refused, Some(answer)) => {
-                let Stored { status, headers, body, ttl_ms } = answer;
-                HeldAnswer::Found(ruling(SettleWith::Answer { status, headers, body, ttl_ms })?)
-            }
+            (Outcome::Succeeded | Outcome::Refused, Some(answer)) => HeldAnswer::Found(answer.ruling()?),
             (Outcome::Succeeded | Outcome::Refused, None) => HeldAnswer::NoAnswer,
             (Outcome::InProgress, _) => HeldAnswer::InProgress,
             (Outcome::NotFound, _) => HeldAnswer::NotFound,
@@ -143,7 +156,6 @@ pub fn of_key(reply: &Reply, key: &StoreKey, version: Version) -> HeldAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::Ruling;
     use bytes::Bytes;
 
     fn reply(status: u16, body: &str) -> Reply {
@@ -159,12 +171,16 @@ mod tests {
         let word = |status, body: &str| ask(status, body).word();
         assert_eq!(
             ask(200, r#"{"operation_id": "ID", "outcome": "succeeded", "reference": "cr_1", "more": 1}"#),
-            Answer::Succeeded { reference: Some("cr_1".into()) }
+            Answer::Succeeded { reference: Some("cr_1".into()), answer: None }
         );
         assert_eq!(
             ask(200, r#"{"operation_id": "ID", "outcome": "refused", "reason": "closed"}"#),
-            Answer::Refused { reason: Some("closed".into()) }
+            Answer::Refused { reason: Some("closed".into()), answer: None }
         );
+        let with =
+            r#"{"operation_id": "ID", "outcome": "succeeded", "answer": {"status": 201, "body": "x"}}"#;
+        let Answer::Succeeded { answer: Some(answer), .. } = ask(200, with) else { panic!() };
+        assert_eq!((answer.status, &answer.body[..]), (201, &b"x"[..]));
         assert_eq!(word(200, r#"{"operation_id": "ID", "outcome": "in_progress"}"#), "in_progress");
         assert_eq!(word(200, r#"{"operation_id": "ID", "outcome": "not_found"}"#), "not_found");
         assert_eq!(word(404, r#"{"operation_id": "ID", "outcome": "not_found"}"#), "not_found");
@@ -184,6 +200,8 @@ mod tests {
             (200, r#"{"operation_id": "ID", "outcome": "succeeded""#),
             (200, r#"{"operation_id": "ID", "outcome": "succeeded", "outcome": "refused"}"#),
             (200, "null"),
+            (200, r#"{"operation_id": "ID", "outcome": "succeeded", "answer": {"status": 99}}"#),
+            (200, r#"{"operation_id": "ID", "outcome": "refused", "answer": {"status": 402, "x": 1}}"#),
         ] {
             assert_eq!(word(status, body), "unclear", "{status} {body}");
         }

@@ -20,6 +20,7 @@ pub mod backoff;
 pub mod breaker;
 pub mod endpoint;
 mod event;
+mod file;
 pub mod held;
 pub mod held_plan;
 pub mod operation;

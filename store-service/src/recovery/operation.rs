@@ -9,6 +9,7 @@ use super::plan::{Answer, Contract, Known, Step, View, plan};
 use super::provider::{OperationsAt, Provider};
 use super::store::{Applied, Ending, Note, Owner, RecoveryStore, Rest, StepName, Taken};
 use super::worker::Desk;
+use crate::grant::operation::OperationAnswer;
 use crate::grant::store::OwnerOutcome;
 use crate::store::StoreError;
 use fencepost_protocol::grants::{OperationRefusal, OperationStatus};
@@ -108,15 +109,15 @@ impl<'a> Work<'a> {
                         return Ok(Ended::Lost);
                     }
                 }
-                Step::Succeed { reference } => {
-                    return self.record(OperationStatus::Succeeded, reference, String::new()).await;
+                Step::Succeed { reference, answer } => {
+                    return self.end(OperationStatus::Succeeded, reference, answer, String::new()).await;
                 }
-                Step::Fail { reason } => {
-                    return self.record(OperationStatus::Failed, reason, String::new()).await;
+                Step::Fail { reason, answer } => {
+                    return self.end(OperationStatus::Failed, reason, answer, String::new()).await;
                 }
                 Step::ForPerson(because) => {
                     let detail = format!("{}: {}", because.word(), self.known.detail());
-                    return self.record(OperationStatus::NeedsReconciliation, None, detail).await;
+                    return self.end(OperationStatus::NeedsReconciliation, None, None, detail).await;
                 }
                 Step::Later { counted } => return self.postpone(counted).await,
                 // Cannot happen: it is open and ours, as far as we know.
@@ -190,13 +191,14 @@ impl<'a> Work<'a> {
         }
     }
 
-    async fn record(
+    async fn end(
         self,
         outcome: OperationStatus,
         reference: Option<String>,
+        answer: Option<OperationAnswer>,
         detail: String,
     ) -> Result<Ended, StoreError> {
-        let ending = Ending { expected: self.view.status, outcome, reference };
+        let ending = Ending { expected: self.view.status, outcome, reference, answer };
         let note = self.note(detail);
         Ok(match self.store.record(self.owner.clone(), ending, note).await? {
             Applied::Lost => Ended::Lost,

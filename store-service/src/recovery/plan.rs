@@ -11,6 +11,7 @@
 //!   before sending.
 //! - What stays open for too long, or was looked up too often, goes to a person.
 
+use crate::grant::operation::OperationAnswer;
 use fencepost_protocol::grants::OperationStatus;
 
 /// What the provider promises, as the settings declare it.
@@ -72,11 +73,15 @@ pub enum Answer {
     Succeeded {
         /// The provider's name of it.
         reference: Option<String>,
+        /// What its caller should have been answered.
+        answer: Option<OperationAnswer>,
     },
     /// It was definitely refused, and will not come.
     Refused {
         /// Why.
         reason: Option<String>,
+        /// What its caller should have been answered.
+        answer: Option<OperationAnswer>,
     },
     /// It is being worked on.
     InProgress,
@@ -196,11 +201,15 @@ pub enum Step {
     Succeed {
         /// The provider's name of the effect.
         reference: Option<String>,
+        /// What its caller should have been answered.
+        answer: Option<OperationAnswer>,
     },
     /// Record that it was refused.
     Fail {
         /// Why.
         reason: Option<String>,
+        /// What its caller should have been answered.
+        answer: Option<OperationAnswer>,
     },
     /// Come back later.
     Later {
@@ -237,8 +246,10 @@ pub fn plan(view: &View, contract: Option<&Contract>, known: &Known, give_up: &G
         Known::Submit(answer) => (answer, true),
     };
     match answer {
-        Answer::Succeeded { reference } => Step::Succeed { reference: reference.clone() },
-        Answer::Refused { reason } => Step::Fail { reason: reason.clone() },
+        Answer::Succeeded { reference, answer } => {
+            Step::Succeed { reference: reference.clone(), answer: answer.clone() }
+        }
+        Answer::Refused { reason, answer } => Step::Fail { reason: reason.clone(), answer: answer.clone() },
         // Who sent the request and is told "not found" has learned nothing.
         Answer::NotFound if !sent => not_found(view, contract, give_up),
         Answer::NotFound | Answer::Unclear(_) => later(view, give_up, true),

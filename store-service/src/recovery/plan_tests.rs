@@ -22,11 +22,15 @@ fn contracts() -> Vec<Option<Contract>> {
     all
 }
 
+fn stored() -> OperationAnswer {
+    OperationAnswer { status: 201, headers: bytes::Bytes::new(), body: bytes::Bytes::from_static(b"x") }
+}
+
 fn answers() -> Vec<Answer> {
     vec![
-        Answer::Succeeded { reference: Some("cr_1".into()) },
-        Answer::Succeeded { reference: None },
-        Answer::Refused { reason: Some("closed".into()) },
+        Answer::Succeeded { reference: Some("cr_1".into()), answer: None },
+        Answer::Succeeded { reference: None, answer: Some(stored()) },
+        Answer::Refused { reason: Some("closed".into()), answer: None },
         Answer::InProgress,
         Answer::NotFound,
         Answer::Unclear("?".into()),
@@ -101,11 +105,13 @@ fn failed_needs_the_providers_own_word_and_so_does_succeeded() {
         };
         let told = told.filter(|_| contract.is_some_and(|contract| contract.lookup));
         match &step {
-            Step::Fail { reason } => {
-                assert_eq!(told, Some(&Answer::Refused { reason: reason.clone() }), "{view:?}");
+            Step::Fail { reason, answer } => {
+                let said = Answer::Refused { reason: reason.clone(), answer: answer.clone() };
+                assert_eq!(told, Some(&said), "{view:?}");
             }
-            Step::Succeed { reference } => {
-                assert_eq!(told, Some(&Answer::Succeeded { reference: reference.clone() }), "{view:?}");
+            Step::Succeed { reference, answer } => {
+                let said = Answer::Succeeded { reference: reference.clone(), answer: answer.clone() };
+                assert_eq!(told, Some(&said), "{view:?}");
             }
             _ => {
                 assert!(!matches!(told, Some(Answer::Refused { .. } | Answer::Succeeded { .. })), "{view:?}")

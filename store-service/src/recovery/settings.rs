@@ -3,10 +3,11 @@
 //! A value that can't be right ends the start, with its path, what was found and what would be right;
 //! so does a relation between two durations that can't hold, with both values.
 
-use super::answer::{ANSWER_MAX, KEY_ANSWER_MAX};
+use super::answer::ANSWER_MAX;
 use super::backoff::Backoff;
 use super::breaker::BreakerLimits;
 use super::endpoint::Endpoint;
+use super::file::{ContractIn, EndpointIn, File, KeysIn, MethodIn, OperationsIn, ProviderIn};
 use super::plan::{Contract, GiveUp};
 use super::provider::{KeysAt, OperationsAt, Provider};
 use super::sign::SigningKey;
@@ -15,8 +16,7 @@ use crate::grant::duration::Span;
 use crate::grant::timing::ExecutionTimings;
 use fencepost_protocol::StoreKey;
 use hyper::Method;
-use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,132 +25,6 @@ const CONCURRENCY_MAX: usize = 64;
 
 /// Most operations, or keys, of one provider in one round.
 const BATCH_MAX: u32 = 1_000;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    #[serde(default = "every")]
-    every: Span,
-    #[serde(default = "batch")]
-    batch: u32,
-    #[serde(default)]
-    give_up: GiveUpIn,
-    #[serde(default)]
-    backoff: BackoffIn,
-    providers: BTreeMap<String, ProviderIn>,
-}
-
-#[derive(Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct GiveUpIn {
-    attempts: u32,
-    age: Span,
-}
-
-impl Default for GiveUpIn {
-    fn default() -> Self {
-        Self { attempts: 8, age: Span::seconds(24 * 3_600) }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct BackoffIn {
-    first: Span,
-    max: Span,
-}
-
-impl Default for BackoffIn {
-    fn default() -> Self {
-        Self { first: Span::seconds(10), max: Span::seconds(600) }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ProviderIn {
-    sign: SignIn,
-    operations: Option<OperationsIn>,
-    keys: Option<KeysIn>,
-    #[serde(default = "concurrency")]
-    concurrency: usize,
-    #[serde(default)]
-    breaker: BreakerIn,
-    #[serde(default)]
-    allow_plaintext_network: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SignIn {
-    key_id: String,
-    key_file: PathBuf,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OperationsIn {
-    issuers: Vec<String>,
-    lookup: Option<EndpointIn>,
-    submit: Option<EndpointIn>,
-    contract: ContractIn,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct KeysIn {
-    prefixes: Vec<String>,
-    lookup: EndpointIn,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-enum MethodIn {
-    Get,
-    Post,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EndpointIn {
-    method: Option<MethodIn>,
-    url: String,
-    timeout: Option<Span>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ContractIn {
-    lookup: bool,
-    atomic_concurrent_keys: bool,
-    same_parameters: bool,
-    key_retention: Option<Span>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct BreakerIn {
-    failures: u32,
-    open_for: Span,
-}
-
-impl Default for BreakerIn {
-    fn default() -> Self {
-        Self { failures: 5, open_for: Span::seconds(30) }
-    }
-}
-
-const fn every() -> Span {
-    Span::seconds(5)
-}
-
-const fn batch() -> u32 {
-    64
-}
-
-const fn concurrency() -> usize {
-    4
-}
 
 /// What the file says.
 pub struct Settings {
@@ -315,13 +189,7 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn endpoint(
-        &self,
-        entry: EndpointIn,
-        places: Places,
-        usual: (Method, Span),
-        answer_max: usize,
-    ) -> Result<Endpoint, String> {
+    fn endpoint(&self, entry: EndpointIn, places: Places, usual: (Method, Span)) -> Result<Endpoint, String> {
         let url = Template::parse(&entry.url, places).map_err(|why| format!("url: {why}"))?;
         let host = url.authority();
         let here = ["127.0.0.1", "[::1]", "localhost"];
@@ -347,7 +215,13 @@ impl Maker<'_> {
             Some(MethodIn::Post) => Method::POST,
             None => usual.0,
         };
-        Ok(Endpoint { method, url, timeout: timeout.duration(), key: self.key.clone(), answer_max })
+        Ok(Endpoint {
+            method,
+            url,
+            timeout: timeout.duration(),
+            key: self.key.clone(),
+            answer_max: ANSWER_MAX,
+        })
     }
 }
 
@@ -386,7 +260,7 @@ impl OperationsIn {
         }
         let usual = (Method::GET, Span::seconds(5));
         let make = |entry, usual, name: &str| {
-            let made = maker.endpoint(entry, Places::Operation, usual, ANSWER_MAX);
+            let made = maker.endpoint(entry, Places::Operation, usual);
             made.map_err(|why| format!("{name}.{why}"))
         };
         let lookup_at = self.lookup.map(|entry| make(entry, usual, "lookup")).transpose()?;
@@ -422,9 +296,8 @@ impl KeysIn {
             }
         }
         let usual = (Method::GET, Span::seconds(5));
-        let lookup = maker
-            .endpoint(self.lookup, Places::Key, usual, KEY_ANSWER_MAX)
-            .map_err(|why| format!("lookup.{why}"))?;
+        let lookup =
+            maker.endpoint(self.lookup, Places::Key, usual).map_err(|why| format!("lookup.{why}"))?;
         let names_it = lookup.url.names("key") && lookup.url.names("fence");
         if lookup.method == Method::GET && !names_it {
             return Err("lookup.url: expected {key} and {fence} in it, or method: POST".into());

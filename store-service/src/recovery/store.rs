@@ -3,6 +3,7 @@
 
 use crate::entry::{Micros, Version};
 use crate::grant::duration::Span;
+use crate::grant::operation::OperationAnswer;
 use crate::grant::store::{OperationRow, Owned, OwnerOutcome};
 use crate::store::StoreError;
 use async_trait::async_trait;
@@ -92,6 +93,8 @@ pub struct Ending {
     pub outcome: OperationStatus,
     /// Recorded with it.
     pub reference: Option<String>,
+    /// What a repeated call is answered; only with a final status.
+    pub answer: Option<OperationAnswer>,
 }
 
 /// A rest before the next attempt.

@@ -175,3 +175,56 @@ async fn a_recoverer_killed_while_the_provider_works_makes_no_second_effect() {
         scene.killed_at(&gate, &format!("killed {effect} the effect")).await;
     }
 }
+
+/// The same for held keys: whoever dies anywhere, the key is completed once or stays held.
+async fn key_recoverer_killed(at: At, statement: &'static str, answered: bool) {
+    let scene = Scene::new(Before::Effect, true).await;
+    let key = format!("test:{}", "ab".repeat(16));
+    let sql = format!(
+        "INSERT INTO fencepost.entries (key, state, token, fence, scheme, fingerprint, scope, dead_tokens, until,
+             cause, created_at, updated_at)
+         VALUES ('{key}', 'unknown', decode(repeat('ab', 16), 'hex'), 7, '1-a', decode(repeat('ab', 32), 'hex'),
+             decode(repeat('ab', 16), 'hex'), '{{}}', now() + interval '1 hour', 'timeout', now(), now())"
+    );
+    scene.client.batch_execute(&sql).await.unwrap();
+    if answered {
+        scene.provider.answer_key(
+            &key,
+            serde_json::json!({"outcome": "succeeded", "answer": {"status": 201, "body": "x"}}),
+        );
+    }
+    if statement == "held_mark" {
+        // It ran, and its answer is not given: for a person at once.
+        scene.provider.answer_key(&key, serde_json::json!({"outcome": "succeeded"}));
+    }
+    let gate = scene.gating.hold(statement, at, 1);
+    let what = format!("killed {at:?} {statement}");
+    scene.killed_at(&gate, &what).await;
+    let next = scene.files.serve(&scene.url).await;
+    let ended = if answered {
+        "SELECT count(*) FROM fencepost.entries WHERE state = 'completed'"
+    } else {
+        "SELECT count(*) FROM fencepost.held_keys WHERE for_person IS NOT NULL"
+    };
+    until(&what, async || {
+        let rest = "UPDATE fencepost.held_keys SET next_at = now() - interval '1 second'";
+        scene.client.batch_execute(rest).await.unwrap();
+        count(&scene.client, ended).await == 1
+    })
+    .await;
+    next.stop().await.unwrap();
+    let state = if answered { "completed" } else { "unknown" };
+    let kept = format!("SELECT count(*) FROM fencepost.entries WHERE key = '{key}' AND state = '{state}'");
+    assert_eq!(count(&scene.client, &kept).await, 1, "{what}");
+    let audited = count(&scene.client, "SELECT count(*) FROM fencepost.entry_audit").await;
+    assert_eq!(audited, i64::from(answered), "{what}: completed once, and audited");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recoverer_of_keys_killed_anywhere_completes_once_and_releases_never() {
+    key_recoverer_killed(At::After, "held_take", true).await;
+    key_recoverer_killed(At::Before, "entry_settle", true).await;
+    key_recoverer_killed(At::After, "entry_settle", true).await;
+    key_recoverer_killed(At::After, "held_postpone", false).await;
+    key_recoverer_killed(At::Before, "held_mark", false).await;
+}

@@ -10,6 +10,7 @@ mod outages;
 mod processes;
 mod provider;
 mod races;
+mod random;
 mod settling;
 mod statements;
 
@@ -66,4 +67,5 @@ on_stores! {
     keys::a_marker_goes_with_its_entry,
     outages::a_silent_provider_is_left_alone_and_uses_up_no_attempts,
     outages::a_provider_that_comes_back_is_asked_again,
+    random::random_lives_of_operations_end_with_at_most_one_effect,
 }

@@ -125,11 +125,11 @@ impl Provider {
     /// A create request past the gates.
     pub fn create_now(&self, id: &str) -> Result<String, String> {
         let mut books = self.books.lock().unwrap();
-        if books.refused.contains(id) {
-            return Err("account_closed".to_owned());
-        }
         if let Some(known) = books.keys.get(id).filter(|_| self.atomic.load(Ordering::SeqCst)).cloned() {
             return Ok(known);
+        }
+        if books.refused.contains(id) {
+            return Err("account_closed".to_owned());
         }
         books.effects.push(id.to_owned());
         let reference = format!("cr_{}", books.effects.len());
@@ -167,7 +167,12 @@ async fn look_up(
             Some((status, body)) => (StatusCode::from_u16(*status).unwrap(), body.replace("ID", &id)),
             None => {
                 let outcome = if let Some(reference) = books.keys.get(&id) {
-                    json!({"operation_id": id, "outcome": "succeeded", "reference": reference})
+                    json!({
+                        "operation_id": id, "outcome": "succeeded", "reference": reference,
+                        "answer": {
+                            "status": 201, "headers": [["content-type", "text/plain"]], "body": reference,
+                        },
+                    })
                 } else if books.refused.contains(&id) {
                     json!({"operation_id": id, "outcome": "refused", "reason": "account_closed"})
                 } else {

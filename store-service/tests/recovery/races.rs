@@ -76,7 +76,7 @@ pub async fn a_late_unknown_and_a_recovered_success_in_both_orders(kind: StoreKi
     // Not even its own owner overwrites it.
     let owner = Owner { id: id.clone(), version: 2 };
     for (expected, outcome) in [(Admitted, Unknown), (Succeeded, Unknown), (Unknown, NeedsReconciliation)] {
-        let ending = Ending { expected, outcome, reference: None };
+        let ending = Ending { expected, outcome, reference: None, answer: None };
         let note = Note { actor: "test".into(), result: String::new(), detail: String::new() };
         assert_eq!(bed.recovery.record(owner.clone(), ending, note).await.unwrap(), Applied::Lost);
     }
@@ -250,7 +250,8 @@ pub async fn what_was_ended_while_recovery_looks_stays_as_it_is(kind: StoreKind)
     let round = start(&bed.usual(true));
     bed.provider.looking.wait_arrived(1).await.unwrap();
     // Somebody settles it under the owner's version.
-    let ending = Ending { expected: Admitted, outcome: Failed, reference: Some("by a person".into()) };
+    let ending =
+        Ending { expected: Admitted, outcome: Failed, reference: Some("by a person".into()), answer: None };
     let note = Note { actor: "ann".into(), result: String::new(), detail: "looked at the bank".into() };
     let owner = Owner { id: id.clone(), version: 2 };
     assert_eq!(bed.recovery.record(owner, ending, note).await.unwrap(), Applied::Yes(()));

@@ -20,6 +20,13 @@ pub async fn billing_success_whose_record_was_lost_is_found_and_not_repeated(kin
     assert_eq!(round.operations[&Ended::Succeeded], 1);
     assert_eq!((bed.status(&id).await, bed.reference(&id).await), (Succeeded, Some(reference)));
     assert_eq!((bed.provider.effects(&id), bed.provider.submits()), (1, 0));
+    let answer = bed.grants.store().answer(id.clone()).await.unwrap().unwrap();
+    let headers = fencepost_protocol::answer::decode_headers(&answer.headers).unwrap();
+    assert_eq!(
+        (answer.status, &answer.body[..], headers.len()),
+        (201, &b"cr_1"[..], 1),
+        "for repeated calls"
+    );
     let expected = steps(&[("take_over", ""), ("look_up", ""), ("record", "succeeded")]);
     assert_eq!(bed.history(&id).await, expected);
     let events = bed.grants.store().history(id.clone()).await.unwrap();

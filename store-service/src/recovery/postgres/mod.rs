@@ -110,6 +110,9 @@ impl RecoveryStore for PostgresRecovery {
         params.push(Box::new(ending.reference));
         params.push(Box::new(note.actor.clone()));
         params.extend(note_params(note));
+        params.push(Box::new(ending.answer.as_ref().map(|answer| i32::from(answer.status))));
+        params.push(Box::new(ending.answer.as_ref().map(|answer| answer.headers.to_vec())));
+        params.push(Box::new(ending.answer.map(|answer| answer.body.to_vec())));
         self.applied(&statements::RECOVERY_RECORD, params).await
     }
 

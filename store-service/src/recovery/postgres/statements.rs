@@ -8,7 +8,8 @@ statements! {
     /// Renews the lease for a step.
     RECOVERY_STEP = "recovery_step" [TEXT, INT4, INT8, TEXT, TEXT, TEXT, TEXT];
     /// How an operation went.
-    RECOVERY_RECORD = "recovery_record" [TEXT, INT4, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT];
+    RECOVERY_RECORD = "recovery_record"
+        [TEXT, INT4, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, INT4, BYTEA, BYTEA];
     /// Later.
     RECOVERY_POSTPONE = "recovery_postpone" [TEXT, INT4, INT8, BOOL, TEXT, TEXT, TEXT];
     /// How much waits.

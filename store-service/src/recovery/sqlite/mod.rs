@@ -110,6 +110,9 @@ fn record(
     stored.row.status = ending.outcome;
     stored.row.reference = ending.reference.clone().or(stored.row.reference);
     tables::write_operation(tx, &stored, now)?;
+    if let Some(answer) = &ending.answer {
+        tables::add_answer(tx, &owner.id, answer)?;
+    }
     note(tx, now, &stored, &Line { step: "record", note: about })?;
     Ok(Applied::Yes(()))
 }
