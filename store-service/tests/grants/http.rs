@@ -392,6 +392,7 @@ async fn the_description_names_every_call() {
         "/v1/operator/operations",
         "/v1/operator/operations/{id}",
         "/v1/operator/operations/{id}/settle",
+        "/v1/recovery/keys",
         "/v1/release",
         "/v1/renew",
         "/v1/unknown",

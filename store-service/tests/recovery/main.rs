@@ -56,6 +56,7 @@ on_stores! {
     races::nothing_is_sent_after_the_providers_window,
     races::the_window_that_ends_between_look_up_and_sending_stops_the_sending,
     races::a_recoverer_that_pauses_past_its_lease_changes_nothing,
+    races::a_recoverer_that_was_replaced_records_nothing_while_the_next_one_looks,
     races::a_recoverer_that_pauses_before_sending_sends_nothing,
     races::two_recoverers_never_both_own_an_operation,
     races::what_was_ended_while_recovery_looks_stays_as_it_is,

@@ -184,6 +184,27 @@ pub async fn a_recoverer_that_pauses_past_its_lease_changes_nothing(kind: StoreK
     assert_eq!(by_first.len(), 2, "it took over and looked, and did nothing else: {events:?}");
 }
 
+pub async fn a_recoverer_that_was_replaced_records_nothing_while_the_next_one_looks(kind: StoreKind) {
+    let bed = Bed::new(kind).await;
+    let id = bed.admitted().await;
+    bed.provider.create_now(id.as_str()).unwrap();
+    bed.pass(Over::Lease).await;
+    bed.provider.looking.shut();
+    let first = start(&bed.usual(true));
+    bed.provider.looking.wait_arrived(1).await.unwrap();
+    bed.pass(Over::Lease).await;
+    let second = start(&bed.recoverer("two", &bed.settings(true, json!({}))));
+    bed.provider.looking.wait_arrived(2).await.unwrap();
+    // The first one's answer comes while the operation is open, and owned by the second one.
+    bed.provider.looking.admit(1);
+    assert_eq!(first.await.unwrap().operations[&Ended::Lost], 1);
+    assert_eq!(bed.status(&id).await, Admitted);
+    bed.provider.looking.open();
+    assert_eq!(second.await.unwrap().operations[&Ended::Succeeded], 1);
+    let events = bed.grants.store().history(id).await.unwrap();
+    assert_eq!(events.last().unwrap().actor, "recovery/two");
+}
+
 pub async fn a_recoverer_that_pauses_before_sending_sends_nothing(kind: StoreKind) {
     let bed = Bed::new(kind).await;
     let id = bed.stalled().await;
