@@ -16,6 +16,7 @@ pub mod heartbeat;
 pub mod http;
 pub mod metric;
 pub mod operator;
+pub mod recent;
 pub mod recovery;
 pub mod service;
 pub mod store;

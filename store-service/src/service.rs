@@ -6,6 +6,7 @@
 
 use crate::calm::Calm;
 use crate::entry::{Claim, ClaimOutcome, Complete, Micros, Release, Settle, SettleReply};
+use crate::recent::{Recent, Told};
 use crate::store::{Beat, Hearing, Mark, Store, StoreError, Woken};
 use crate::trace;
 use crate::waiters::{Ticket, Waiters};
@@ -35,6 +36,7 @@ pub struct Service {
     waiters: Arc<Waiters>,
     calm: Calm,
     draining: AtomicBool,
+    recent: Recent,
 }
 
 impl Service {
@@ -55,7 +57,13 @@ impl Service {
                 }
             }
         }));
-        Arc::new(Self { store, waiters, calm: Calm::default(), draining: AtomicBool::new(false) })
+        Arc::new(Self {
+            store,
+            waiters,
+            calm: Calm::default(),
+            draining: AtomicBool::new(false),
+            recent: Recent::default(),
+        })
     }
 
     /// The store.
@@ -71,6 +79,11 @@ impl Service {
     /// Outages and the time since.
     pub fn calm(&self) -> &Calm {
         &self.calm
+    }
+
+    /// What callers were told a moment ago.
+    pub fn recent(&self) -> &Recent {
+        &self.recent
     }
 
     /// From now on the service is not ready, and nobody parks any more.
@@ -134,6 +147,9 @@ impl Service {
             }
         };
         drop(ticket);
+        if let Some(told) = result.as_ref().ok().and_then(|(outcome, _)| told(outcome)) {
+            self.recent.note(&claim.key, told);
+        }
         if why.may_be_news_to_others() && !matches!(result, Ok((ClaimOutcome::Claimed { .. }, _))) {
             // Who waits for this key need not wait for its own turn to learn the same.
             self.waiters.wake(&claim.key);
@@ -217,6 +233,9 @@ impl Service {
             let key = complete.key.clone();
             let span = service.span("claim_complete");
             let result = service.store.complete(complete).instrument(span).await;
+            if matches!(result, Ok(CompleteReply::Refused { .. })) {
+                service.recent.note(&key, Told::Lost);
+            }
             service.waiters.wake(&key);
             result
         })
@@ -341,6 +360,19 @@ impl Why {
     /// Whoever was woken was woken with all others.
     fn may_be_news_to_others(self) -> bool {
         matches!(self, Self::First | Self::Turn)
+    }
+}
+
+/// What people may want to see of an outcome.
+fn told(outcome: &ClaimOutcome) -> Option<Told> {
+    match outcome {
+        ClaimOutcome::Completed(_) => Some(Told::Replayed),
+        ClaimOutcome::Mismatch => Some(Told::Mismatch),
+        ClaimOutcome::Unknown { .. } => Some(Told::Unknown),
+        ClaimOutcome::Claimed { .. }
+        | ClaimOutcome::InProgress { .. }
+        | ClaimOutcome::OtherScheme(_)
+        | ClaimOutcome::Dead => None,
     }
 }
 

@@ -141,23 +141,49 @@ impl Tokens {
         let Some(entries) = &self.entries else {
             return Ok(Caller { entry: None });
         };
-        let unauthorized = |detail| Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail);
         let shown = bearer(headers)
             .ok_or_else(|| unauthorized("a bearer token is needed: Authorization: Bearer TOKEN"))?;
-        let shown: [u8; 32] = Sha256::digest(shown).into();
-        let mut found = None;
-        for entry in entries {
-            if bool::from(entry.token_sha256.ct_eq(&shown)) {
-                found = Some(entry);
-            }
-        }
-        let entry = found.ok_or_else(|| unauthorized("the bearer token is not known"))?;
-        if entry.roles.contains(&role) {
-            Ok(Caller { entry: Some(entry) })
-        } else {
-            Err(Problem::new(StatusCode::FORBIDDEN, "role", "the token does not have the role for this call"))
+        Ok(Caller { entry: Some(find(entries, &Sha256::digest(shown).into(), role)?) })
+    }
+
+    /// Is no token asked for?
+    pub fn is_open(&self) -> bool {
+        self.entries.is_none()
+    }
+
+    /// The digest of a token that may act in this role; zeros where no token is asked for.
+    pub fn digest_of(&self, token: &str, role: Role) -> Result<[u8; 32], Problem> {
+        let Some(entries) = &self.entries else { return Ok([0; 32]) };
+        let digest = Sha256::digest(token).into();
+        find(entries, &digest, role).map(|_| digest)
+    }
+
+    /// The caller whose token has this digest, if it may act in this role.
+    pub fn caller_by_digest(&self, digest: &[u8; 32], role: Role) -> Option<Caller<'_>> {
+        match &self.entries {
+            None => (*digest == [0; 32]).then_some(Caller { entry: None }),
+            Some(entries) => Some(Caller { entry: Some(find(entries, digest, role).ok()?) }),
         }
     }
+}
+
+fn unauthorized(detail: &str) -> Problem {
+    Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
+}
+
+/// The entry of a token. Every digest is compared, each in constant time.
+fn find<'a>(entries: &'a [Entry], digest: &[u8; 32], role: Role) -> Result<&'a Entry, Problem> {
+    let mut found = None;
+    for entry in entries {
+        if bool::from(entry.token_sha256.ct_eq(digest)) {
+            found = Some(entry);
+        }
+    }
+    let entry = found.ok_or_else(|| unauthorized("the bearer token is not known"))?;
+    if entry.roles.contains(&role) {
+        return Ok(entry);
+    }
+    Err(Problem::new(StatusCode::FORBIDDEN, "role", "the token does not have the role for this call"))
 }
 
 impl<'a> Caller<'a> {

@@ -4,6 +4,7 @@
 //! where they are asked for: they may hold anything that the application said to its client.
 
 use super::{Api, Problem, Role};
+use crate::desk::{Note, entry_subject};
 use crate::entry::{Micros, Row, Ruling, Settle, SettleReply, State, Version};
 use crate::operator::model::{AuditLine, EntryView, ListReply, Octets, ReleaseOrder, SettleOrder};
 use crate::operator::ruling::ruling;
@@ -78,7 +79,8 @@ pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
 /// `GET /v1/entries/{key}`
 pub async fn show(Shared(api): Shared<Api>, Path(text): Path<String>, request: Request) -> Answered {
     let key = key(&text)?;
-    api.tokens.caller(request.headers(), Role::Operator)?.may_operate(&key)?;
+    let caller = api.tokens.caller(request.headers(), Role::Operator)?;
+    caller.may_operate(&key)?;
     let mut answer = false;
     for (name, value) in query(&request)? {
         match (&name[..], &value[..]) {
@@ -86,6 +88,14 @@ pub async fn show(Shared(api): Shared<Api>, Path(text): Path<String>, request: R
             ("answer", "false") => {}
             _ => return Err(wrong(&name, "answer=true")),
         }
+    }
+    if answer && let Some(desk) = api.service.store().desk() {
+        // Written down first: what can't be written down is not shown.
+        let seen = seen(&api, &key, false).await?;
+        let reason = "asked for by the interface".to_owned();
+        let subject = entry_subject(key.as_str());
+        let (who, action) = (caller.name(), "look_at_answer");
+        desk.note(Note { who, action, subject, version: seen.version, state: seen.state, reason }).await?;
     }
     shown(&api, &key, answer).await
 }
@@ -123,6 +133,13 @@ pub async fn settle(Shared(api): Shared<Api>, Path(text): Path<String>, request:
 }
 
 async fn decide(api: &Api, order: Settle) -> Answered {
+    let key = order.key.clone();
+    carry_out(api, order).await?;
+    shown(api, &key, false).await
+}
+
+/// Does what a person decided, or says why not.
+pub async fn carry_out(api: &Api, order: Settle) -> Result<(), Problem> {
     let order = Settle { reason: reasoned(order.reason)?, ..order };
     let key = order.key.clone();
     let action = order.ruling.action();
@@ -131,7 +148,7 @@ async fn decide(api: &Api, order: Settle) -> Answered {
     match api.service.settle(order).await? {
         SettleReply::Settled => {
             metrics::counter!("fencepost_orders_total", "action" => action).increment(1);
-            shown(api, &key, false).await
+            Ok(())
         }
         SettleReply::Absent => Err(absent()),
         SettleReply::Changed => {
@@ -149,10 +166,15 @@ async fn decide(api: &Api, order: Settle) -> Answered {
 }
 
 async fn shown(api: &Api, key: &StoreKey, answer: bool) -> Answered {
+    json(&seen(api, key, answer).await?)
+}
+
+/// One entry, and what people did to it.
+pub async fn seen(api: &Api, key: &StoreKey, answer: bool) -> Result<EntryView, Problem> {
     let store = api.service.store();
     let entry = store.entry(key, answer).await?.ok_or_else(absent)?;
     let audit = store.audit(key).await?;
-    json(&view(entry, answer, Some(audit)))
+    Ok(view(entry, answer, Some(audit)))
 }
 
 fn absent() -> Problem {
@@ -160,7 +182,7 @@ fn absent() -> Problem {
 }
 
 /// A token of nobody's claim.
-fn own_token() -> Result<ClaimToken, Problem> {
+pub fn own_token() -> Result<ClaimToken, Problem> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
         .map_err(|_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "no random numbers"))?;
@@ -172,7 +194,8 @@ pub fn key(text: &str) -> Result<StoreKey, Problem> {
     StoreKey::parse(text).map_err(|error| Problem::bad_request("key", error.to_string()))
 }
 
-fn version(text: &str) -> Result<Version, Problem> {
+/// A version.
+pub fn version(text: &str) -> Result<Version, Problem> {
     text.parse()
         .map_err(|error: crate::entry::VersionError| Problem::bad_request("version", error.to_string()))
 }
@@ -203,7 +226,8 @@ pub fn query(request: &Request) -> Result<Vec<(String, String)>, Problem> {
         .collect()
 }
 
-fn unescaped(text: &str) -> Option<String> {
+/// Text of a query.
+pub fn unescaped(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut plain = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {
@@ -250,7 +274,8 @@ pub fn json(reply: &impl Serialize) -> Answered {
     Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response())
 }
 
-fn view(entry: Entry, answer: bool, audit: Option<Vec<Audit>>) -> EntryView {
+/// An entry as JSON says it.
+pub fn view(entry: Entry, answer: bool, audit: Option<Vec<Audit>>) -> EntryView {
     let Entry { key, row, headers_len, body_len, now } = entry;
     let version = row.version().to_string();
     let mut view = EntryView {

@@ -6,6 +6,7 @@
 
 mod auth;
 mod claims;
+mod console;
 mod desk;
 mod entries;
 mod framed;
@@ -20,7 +21,9 @@ mod problem;
 mod recovery;
 mod server;
 
+use auth::Caller;
 pub use auth::{Role, TokenFileError, Tokens};
+use console::Console;
 pub use problem::Problem;
 pub use server::{Server, ServerOptions};
 
@@ -45,12 +48,20 @@ pub struct Api {
     metrics: Option<PrometheusHandle>,
     grants: Option<Arc<Grants>>,
     recovery: Option<Arc<dyn RecoveryStore>>,
+    console: Option<Arc<Console>>,
 }
 
 impl Api {
     /// The interface of this service for the holders of these tokens.
     pub fn new(service: Arc<Service>, tokens: Tokens, metrics: Option<PrometheusHandle>) -> Self {
-        Self { service, tokens: Arc::new(tokens), metrics, grants: None, recovery: None }
+        Self {
+            service,
+            tokens: Arc::new(tokens),
+            metrics,
+            grants: None,
+            recovery: None,
+            console: Console::new(),
+        }
     }
 
     /// With grants.
@@ -107,6 +118,7 @@ impl Api {
             .route("/openapi.json", get(openapi::openapi))
             .route("/readyz", get(health::readyz))
             .route("/metrics", get(health::metrics))
+            .merge(console::routes())
             .method_not_allowed_fallback(|| {
                 let detail = "this path does not take that method; the calls take POST, the others GET";
                 std::future::ready(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail))

@@ -11,7 +11,7 @@ mod grants;
 mod hold;
 pub mod model;
 mod operations;
-mod print;
+pub(crate) mod print;
 mod print_desk;
 pub mod ruling;
 mod scope;
@@ -22,6 +22,7 @@ pub use erase::Erase;
 pub use grants::Grants;
 pub use hold::HoldCommand;
 pub use operations::Operations;
+pub(crate) use terminal::{escaped, milliseconds};
 
 use crate::store::StateName;
 use clap::{ArgGroup, Args, Subcommand};
@@ -32,7 +33,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use target::{Parts, Target};
-use terminal::{Common, End, ask, ended, milliseconds, print, with_query};
+use terminal::{Common, End, ask, ended, print, with_query};
 
 /// `fencepost-store key`
 #[derive(Debug, Args)]

@@ -24,9 +24,11 @@ pub async fn serve(store: &str, settings: Option<Value>, tokens: bool) -> Served
     std::fs::write(&file, settings.to_string()).unwrap();
     options = options.arguments(&["--issuers", file.to_str().unwrap()]);
     if tokens {
-        let entries = ["admit", "issue", "revoke", "operator"].map(
-            |role| json!({"token_sha256": hex::encode(Sha256::digest(role.as_bytes())), "roles": [role]}),
-        );
+        let entries = ["admit", "issue", "revoke", "operator", "filter"].map(|role| {
+            let sha = hex::encode(Sha256::digest(role.as_bytes()));
+            let prefixes: &[&str] = if role == "filter" { &["test"] } else { &[] };
+            json!({"token_sha256": sha, "roles": [role], "key_prefixes": prefixes})
+        });
         let file = folder.path().join("tokens.json");
         std::fs::write(&file, json!(entries).to_string()).unwrap();
         options = options.arguments(&["--token-file", file.to_str().unwrap()]);

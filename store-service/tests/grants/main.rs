@@ -6,6 +6,7 @@
 
 mod admission;
 mod claims;
+mod console;
 mod cutting;
 mod desk;
 mod holds;

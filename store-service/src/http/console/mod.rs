@@ -1,0 +1,185 @@
+//! `/console`: what an operator does in a browser. Pages are made on the server, work without
+//! scripts, load nothing from elsewhere, and do what `/v1/entries` and `/v1/operator` do.
+//!
+//! Everything that is shown is escaped by the templates. Stored bodies are hidden until somebody
+//! asks for one with a reason, which is written down first.
+
+mod entries;
+mod form;
+mod operations;
+mod overview;
+mod page;
+mod session;
+
+use super::{Api, Caller, Problem, Role};
+use crate::grant::limiter::Limiter;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use form::Form;
+use maud::html;
+use page::{Viewer, page, see};
+use session::{Session, Sessions, on_loopback, own_site};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Logins a minute, good or bad, all together: people are few.
+const LOGINS_PER_MINUTE: u32 = 30;
+
+/// What the console keeps.
+pub struct Console {
+    sessions: Sessions,
+    logins: Limiter,
+}
+
+impl Console {
+    /// A console of this process; none without random numbers.
+    pub fn new() -> Option<Arc<Self>> {
+        Some(Arc::new(Self { sessions: Sessions::new()?, logins: Limiter::new(LOGINS_PER_MINUTE) }))
+    }
+}
+
+/// Its routes.
+pub fn routes() -> Router<Api> {
+    Router::new()
+        .route("/console", get(overview::overview))
+        .route("/console/style.css", get(page::style))
+        .route("/console/login", get(login_page).post(login))
+        .route("/console/logout", post(logout))
+        .route("/console/recent", get(overview::recent))
+        .route("/console/entries", get(entries::list))
+        .route("/console/entries/{key}", get(entries::show))
+        .route("/console/entries/{key}/answer", post(entries::answer))
+        .route("/console/entries/{key}/release", post(entries::release))
+        .route("/console/entries/{key}/settle", post(entries::settle))
+        .route("/console/operations", get(operations::list))
+        .route("/console/operations/{id}", get(operations::show))
+        .route("/console/operations/{id}/settle", post(operations::settle))
+}
+
+/// Who is at a page.
+struct At<'a> {
+    caller: Caller<'a>,
+    viewer: Viewer,
+    session: Session,
+}
+
+impl Api {
+    fn console(&self) -> Result<&Console, Problem> {
+        let missing = || Problem::new(StatusCode::NOT_FOUND, "not_found", "there is no console here");
+        self.console.as_deref().ok_or_else(missing)
+    }
+
+    /// The session of a request, and the token that it stands for.
+    fn at(&self, headers: &HeaderMap) -> Result<Option<At<'_>>, Problem> {
+        let console = self.console()?;
+        if self.tokens.is_open() && !on_loopback(headers) {
+            let detail = "without tokens the console answers to an address of this machine only";
+            return Err(Problem::new(StatusCode::FORBIDDEN, "host", detail));
+        }
+        let Some(session) = console.sessions.find(headers) else { return Ok(None) };
+        let Some(caller) = self.tokens.caller_by_digest(&session.digest, Role::Operator) else {
+            return Ok(None);
+        };
+        let viewer = Viewer { who: caller.name(), csrf: session.csrf.clone() };
+        Ok(Some(At { caller, viewer, session }))
+    }
+}
+
+/// Runs a page for somebody who is logged in; others are led to the login.
+async fn shown<'a, F>(api: &'a Api, headers: &HeaderMap, work: impl FnOnce(At<'a>) -> F) -> Response
+where
+    F: Future<Output = Result<Response, Problem>>,
+{
+    match api.at(headers) {
+        Err(problem) => page::refused(&problem, None),
+        Ok(None) => see("/console/login"),
+        Ok(Some(at)) => {
+            let viewer = Viewer { who: at.viewer.who.clone(), csrf: at.viewer.csrf.clone() };
+            match work(at).await {
+                Ok(response) => response,
+                Err(problem) => page::refused(&problem, Some(&viewer)),
+            }
+        }
+    }
+}
+
+/// Reads a form that belongs to the session, or refuses it.
+async fn formed(at: &At<'_>, headers: &HeaderMap, body: axum::body::Body) -> Result<Form, Problem> {
+    own_site(headers)?;
+    let form = Form::read(headers, body).await?;
+    at.session.check(form.get("csrf"))?;
+    Ok(form)
+}
+
+async fn login_page(State(api): State<Api>, headers: HeaderMap) -> Response {
+    match api.at(&headers) {
+        Err(problem) => page::refused(&problem, None),
+        Ok(Some(_)) => see("/console"),
+        Ok(None) => login_form(&api, StatusCode::OK, None),
+    }
+}
+
+fn login_form(api: &Api, status: StatusCode, wrong: Option<&str>) -> Response {
+    let content = html! {
+        section.login {
+            h1 { "Log in" }
+            @if let Some(wrong) = wrong { p.alert role="alert" { (wrong) } }
+            form method="post" action="/console/login" {
+                @if api.tokens.is_open() {
+                    p.hint { "This service asks for no tokens: whoever is on this machine may do everything." }
+                } @else {
+                    label { "Operator token"
+                        input type="password" name="token" autocomplete="off" required autofocus;
+                    }
+                }
+                button type="submit" { "Log in" }
+            }
+        }
+    };
+    page(status, "Log in", None, &content)
+}
+
+async fn login(State(api): State<Api>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    match begin(&api, &parts.headers, body).await {
+        Ok(response) => response,
+        Err(problem) => login_form(&api, problem.status(), Some(problem.detail())),
+    }
+}
+
+async fn begin(api: &Api, headers: &HeaderMap, body: axum::body::Body) -> Result<Response, Problem> {
+    let console = api.console()?;
+    own_site(headers)?;
+    if api.tokens.is_open() && !on_loopback(headers) {
+        let detail = "without tokens the console answers to an address of this machine only";
+        return Err(Problem::new(StatusCode::FORBIDDEN, "host", detail));
+    }
+    if !console.logins.take("login", Instant::now()) {
+        let detail = "too many logins; try again in a minute";
+        return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_often", detail));
+    }
+    let form = Form::read(headers, body).await?;
+    let digest = api.tokens.digest_of(form.get("token"), Role::Operator)?;
+    let secure = headers.get("x-forwarded-proto").is_some_and(|proto| proto.as_bytes() == b"https");
+    let cookie = console.sessions.begin(&digest, secure);
+    Ok(with_cookie(see("/console"), &cookie))
+}
+
+async fn logout(State(api): State<Api>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let ended = async |at: At<'_>| {
+        formed(&at, &parts.headers, body).await?;
+        Ok(with_cookie(see("/console/login"), &Sessions::end()))
+    };
+    shown(&api, &parts.headers, ended).await
+}
+
+fn with_cookie(response: Response, cookie: &str) -> Response {
+    match HeaderValue::from_str(cookie) {
+        Ok(cookie) => ([(header::SET_COOKIE, cookie)], response).into_response(),
+        Err(_) => response,
+    }
+}
