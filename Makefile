@@ -135,4 +135,4 @@ check-manifests: binaries ## Lint the shipped manifests, and check objects of Ku
 check: tools ## Check format and lints, native and wasm
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --exclude fencepost-filter --all-targets -- -D warnings
-	$(CARGO) clippy --target wasm32-wasip1 -p fencepost-protocol -p fencepost-filter-core -p fencepost-filter -- -D warnings
+	$(CARGO) clippy --target wasm32-wasip1 -p fencepost-protocol -p fencepost-fingerprint -p fencepost-filter-core -p fencepost-filter -- -D warnings

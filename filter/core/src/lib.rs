@@ -6,13 +6,13 @@
 //! every parser is tested with arbitrary bytes.
 #![deny(clippy::indexing_slicing)]
 
+pub use fencepost_fingerprint::{digest, fingerprint};
+
 pub mod capture;
-pub mod digest;
 pub mod downstream;
 pub mod error_template;
 pub mod exchange;
 pub mod facts;
-pub mod fingerprint;
 pub mod guard;
 pub mod host_value;
 pub mod key;
