@@ -341,6 +341,17 @@ pub struct Reply<T> {
     pub reply: T,
 }
 
+/// What every reply's head says, whatever was decided. A reader that decodes this and the decision one
+/// after the other needs no code of its own for each kind of [`Reply`], which the filter is small by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+pub struct Envelope {
+    /// As in [`Reply`].
+    #[serde(default = "first_version")]
+    pub v: u16,
+    /// As in [`Reply`].
+    pub store_id: StoreId,
+}
+
 impl<T> Reply<T> {
     /// Wraps a decision.
     pub fn new(store_id: StoreId, reply: T) -> Self {

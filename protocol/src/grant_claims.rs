@@ -68,10 +68,23 @@ impl From<GrantClaimRequest> for AdmitRequest {
     }
 }
 
+/// As much of an [`Operation`] as a route tells its client; a reader that decodes this passes over the
+/// rest.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub struct Standing {
+    /// Which.
+    pub operation_id: OperationId,
+    /// Where it stands.
+    pub status: OperationStatus,
+    /// As in [`Operation`].
+    #[serde(default)]
+    pub reference: Option<String>,
+}
+
 /// What became of it. Comes in a [`crate::claims::Reply`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum GrantClaimReply {
+pub enum GrantClaimReply<O = Operation> {
     /// The grant is spent by this very call, and the caller owns the operation.
     Admitted {
         /// What every later call of this owner names.
@@ -85,7 +98,7 @@ pub enum GrantClaimReply {
     /// details. Not a right to execute.
     Before {
         /// Where the operation stands.
-        operation: Box<Operation>,
+        operation: Box<O>,
         /// The answer that was stored with its outcome, if one was; the payload is its header block
         /// and its body.
         #[serde(default, skip_serializing_if = "Option::is_none")]

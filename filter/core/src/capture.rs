@@ -162,7 +162,7 @@ pub fn replay_headers(
     answer: &StoredAnswer,
     markers: &Markers,
     present: &[(Vec<u8>, Vec<u8>)],
-    expires_in_ms: u64,
+    expires_in_ms: Option<u64>,
 ) -> Headers {
     const REPLACED: [&[u8]; 3] = [b"content-type", b"content-length", b"transfer-encoding"];
     let mut map = vec![(b":status".to_vec(), answer.status.to_string().into_bytes())];
@@ -177,7 +177,9 @@ pub fn replay_headers(
     }
     map.extend(answer.headers.iter().cloned());
     map.push((markers.replayed.clone().into_bytes(), b"true".to_vec()));
-    map.push((markers.expires.clone().into_bytes(), (expires_in_ms / 1_000).to_string().into_bytes()));
+    if let Some(ms) = expires_in_ms {
+        map.push((markers.expires.clone().into_bytes(), (ms / 1_000).to_string().into_bytes()));
+    }
     if !matches!(answer.status, 100..=199 | 204 | 304) {
         map.push((b"content-length".to_vec(), answer.body.len().to_string().into_bytes()));
     }
@@ -367,7 +369,7 @@ mod tests {
             ("x-other", "1"),
             ("x-idempotent-replayed", "false"),
         ]);
-        let map = replay_headers(&answer, &Markers::default(), &present, 61_999);
+        let map = replay_headers(&answer, &Markers::default(), &present, Some(61_999));
         assert_eq!(
             map,
             pairs(&[
@@ -407,7 +409,7 @@ mod tests {
     fn statuses_without_a_body_have_no_length() {
         for status in [204, 304] {
             let answer = StoredAnswer { status, ..StoredAnswer::default() };
-            let map = replay_headers(&answer, &Markers::default(), &pairs(&[("content-length", "0")]), 0);
+            let map = replay_headers(&answer, &Markers::default(), &pairs(&[("content-length", "0")]), None);
             assert!(map.iter().all(|(name, _)| name != b"content-length"), "{status}");
         }
     }

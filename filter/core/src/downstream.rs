@@ -84,6 +84,22 @@ pub fn downstream_key(prefix: &str, scope: &Scope, key: &ClientKey, target: &Dow
         .part(3, key.as_bytes())
         .part(4, target.provider.as_bytes())
         .part(5, target.operation.as_bytes());
+    write_key(digest, target)
+}
+
+/// Makes the key's text for an operation that a grant admitted. It depends on the operation's id, the
+/// prefix, the provider and its operation only, so whoever recovers the operation makes the same one.
+pub fn operation_key(prefix: &str, operation_id: &str, target: &DownstreamKey) -> String {
+    let mut digest = PartsDigest::new("fencepost operation key 1");
+    digest
+        .part(1, prefix.as_bytes())
+        .part(2, operation_id.as_bytes())
+        .part(3, target.provider.as_bytes())
+        .part(4, target.operation.as_bytes());
+    write_key(digest, target)
+}
+
+fn write_key(digest: PartsDigest, target: &DownstreamKey) -> String {
     let mut hex = hex::encode(digest.finish());
     match target.form {
         DownstreamForm::Hex { digits } => {

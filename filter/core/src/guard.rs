@@ -5,11 +5,13 @@
 //! later question: what can't be told is never taken for "no".
 
 use crate::downstream::downstream_key;
-use crate::exchange::{Claimant, LocalReply, Outcome, Pair};
+use crate::exchange::{Claimant, Exchange, LocalReply, Outcome, Pair};
 use crate::facts::{Facts, Property};
+use crate::grant::{self, Beside, OPERATION_HEADER, Presented};
 use crate::key::{ClientKey, parse_key};
 use crate::policy::{
-    Config, ConfigError, Marks, Mode, Policy, Retries, RoutePolicies, UnmarkedRoutes, route_fields,
+    Config, ConfigError, GrantPolicy, Marks, Mode, Policy, Retries, RoutePolicies, UnmarkedRoutes,
+    route_fields,
 };
 use crate::problem::{Problem, ProblemKind};
 use crate::router_commands::{is_router_command, makes_up_an_answer};
@@ -85,23 +87,50 @@ impl From<Problem> for Refusal {
 #[derive(Debug)]
 pub struct Request {
     policy: Rc<Policy>,
-    key: StoreKey,
-    scope: ScopeDigest,
-    headers: Vec<Pair>,
-    forward: Vec<(String, String)>,
-    withhold: Vec<String>,
+    wants: Wants,
+}
+
+/// What decides about a request.
+#[derive(Debug)]
+enum Wants {
+    /// Its key.
+    Claim {
+        key: StoreKey,
+        scope: ScopeDigest,
+        headers: Vec<Pair>,
+        forward: Vec<(String, String)>,
+        withhold: Vec<String>,
+    },
+    /// Its grant.
+    Admission(Box<Presented>),
 }
 
 impl Request {
     /// Headers to set now on a request that passes and is observed.
     pub fn observed_headers(&self) -> &[(String, String)] {
-        if self.policy.mode == Mode::Observe { &self.forward } else { &[] }
+        match &self.wants {
+            Wants::Claim { forward, .. } if self.policy.mode == Mode::Observe => forward,
+            Wants::Claim { .. } | Wants::Admission(_) => &[],
+        }
     }
 
-    /// Adds the token of the claim to come.
-    pub fn into_claimant(self, token: ClaimToken) -> (Rc<Policy>, Claimant) {
-        let Self { policy, key, scope, headers, forward, withhold } = self;
-        (policy, Claimant { key, scope, token, headers, forward, withhold })
+    /// The first line of one of its headers.
+    pub fn header(&self, name: &str) -> Option<&[u8]> {
+        match &self.wants {
+            Wants::Claim { headers, .. } => value(headers, name),
+            Wants::Admission(presented) => value(&presented.headers, name),
+        }
+    }
+
+    /// Begins the exchange, with the token of a claim to come.
+    pub fn into_exchange(self, token: ClaimToken, now_ms: u64) -> Exchange {
+        match self.wants {
+            Wants::Claim { key, scope, headers, forward, withhold } => {
+                let claimant = Claimant { key, scope, token, headers, forward, withhold };
+                Exchange::new(self.policy, claimant, now_ms)
+            }
+            Wants::Admission(presented) => Exchange::with_grant(self.policy, presented, now_ms),
+        }
     }
 }
 
@@ -222,10 +251,11 @@ fn guard(
     if !listed && SAFE_METHODS.contains(&method) {
         return Ok(None);
     }
+    let granted = policy.grant.as_ref();
     if !listed || !is_guardable(&headers) {
-        return if key_required { Err(unguardable(listed)) } else { Ok(None) };
+        return if key_required || granted.is_some() { Err(unguardable(listed)) } else { Ok(None) };
     }
-    if !has_key && !key_required {
+    if !has_key && !key_required && granted.is_none() {
         return Ok(None);
     }
     for filter in &policy.require_metadata {
@@ -234,32 +264,66 @@ fn guard(
             return Err(Problem::new(ProblemKind::MetadataMissing, detail));
         }
     }
-    let key = parse_key(&lines, policy.key.format, policy.key.max_length)?;
-    let scope = resolve_scope(&policy.scope, facts)?;
     let depth = depth(&headers)?;
     let observed = policy.mode == Mode::Observe;
     let derive = if observed { derive_observed_key } else { derive_store_key };
-    let store_key = derive(&config.key_prefix, &policy.namespace, depth, &scope, &key)
-        .map_err(|_| unreadable("the configured key prefix can't be used"))?;
-    let (forward, withhold) = if observed {
-        (vec![deeper(depth)], Vec::new())
-    } else {
-        forwarded_headers(config, policy, &headers, depth, &scope, &key)
+    let stored_as = |scope: &Scope, key: &ClientKey| {
+        derive(&config.key_prefix, &policy.namespace, depth, scope, key)
+            .map_err(|_| unreadable("the configured key prefix can't be used"))
     };
-    if let Some(length) = content_length(&headers)
-        && policy.fingerprint.needs_body()
-        && length > policy.max_body as u64
-    {
+    let too_large = policy.fingerprint.needs_body()
+        && content_length(&headers).is_some_and(|length| length > policy.max_body as u64);
+    let wants = match granted {
+        Some(granted) => {
+            let presented = presented(config, policy, granted, facts, headers, depth, &stored_as)?;
+            Wants::Admission(Box::new(presented))
+        }
+        None => {
+            let key = parse_key(&lines, policy.key.format, policy.key.max_length)?;
+            let scope = resolve_scope(&policy.scope, facts)?;
+            let store_key = stored_as(&scope, &key)?;
+            let (forward, withhold) = if observed {
+                (vec![deeper(depth)], Vec::new())
+            } else {
+                forwarded_headers(config, policy, &headers, depth, &scope, &key)
+            };
+            Wants::Claim { key: store_key, scope: scope_digest(&scope), headers, forward, withhold }
+        }
+    };
+    if too_large {
         return Err(crate::exchange::body_too_large(policy.max_body));
     }
-    Ok(Some(Request {
-        policy: Rc::clone(policy),
-        key: store_key,
-        scope: scope_digest(&scope),
-        headers,
-        forward,
-        withhold,
-    }))
+    Ok(Some(Request { policy: Rc::clone(policy), wants }))
+}
+
+/// What stands in a request for a route that admits grants. A key is a detail of its operation, and
+/// needed only where the policy says so.
+fn presented(
+    config: &Config,
+    policy: &Policy,
+    granted: &GrantPolicy,
+    facts: &dyn Facts,
+    headers: Vec<Pair>,
+    depth: u32,
+    stored_as: &dyn Fn(&Scope, &ClientKey) -> Result<StoreKey, Problem>,
+) -> Result<Presented, Problem> {
+    // A second admission of the same operation is told a status, which the first would take for
+    // the upstream's answer.
+    if depth > 0 && value(&headers, OPERATION_HEADER).is_some() {
+        let detail = "the request was admitted by another filter before this one";
+        return Err(Problem::new(ProblemKind::Unguardable, detail));
+    }
+    let scope = resolve_scope(&policy.scope, facts)?;
+    let lines = key_lines(policy, &headers);
+    let key = if lines.is_empty() && !policy.key.required {
+        None
+    } else {
+        let key = parse_key(&lines, policy.key.format, policy.key.max_length)?;
+        Some(stored_as(&scope, &key)?)
+    };
+    let (forward, withhold) = (vec![deeper(depth)], withheld(policy, &headers));
+    let beside = Beside { key_prefix: &config.key_prefix, key, forward, withhold };
+    grant::present(policy, granted, facts, headers, beside)
 }
 
 fn key_lines<'a>(policy: &Policy, headers: &'a [Pair]) -> Vec<&'a [u8]> {
@@ -328,6 +392,16 @@ fn forwarded_headers(
     key: &ClientKey,
 ) -> HeaderChanges {
     let mut set = vec![deeper(depth)];
+    let mut withhold = withheld(policy, headers);
+    for target in &policy.downstream_keys {
+        set.push((target.header.clone(), downstream_key(&config.key_prefix, scope, key, target)));
+        withhold.push(target.header.clone());
+    }
+    (set, withhold)
+}
+
+/// Headers that no client may send on.
+fn withheld(policy: &Policy, headers: &[Pair]) -> Vec<String> {
     let mut withhold = vec![FENCE_HEADER.to_owned()];
     let suppressed = policy.retries == Retries::Suppress;
     for (name, _) in headers {
@@ -335,11 +409,7 @@ fn forwarded_headers(
             withhold.extend(String::from_utf8(name.clone()));
         }
     }
-    for target in &policy.downstream_keys {
-        set.push((target.header.clone(), downstream_key(&config.key_prefix, scope, key, target)));
-        withhold.push(target.header.clone());
-    }
-    (set, withhold)
+    withhold
 }
 
 #[cfg(test)]

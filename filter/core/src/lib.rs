@@ -13,6 +13,7 @@ pub mod downstream;
 pub mod error_template;
 pub mod exchange;
 pub mod facts;
+pub mod grant;
 pub mod guard;
 pub mod host_value;
 pub mod key;

@@ -94,6 +94,24 @@ problem_kinds! {
     UpstreamLost: 504, "upstream_lost", "The answer of the upstream was lost";
     /// The upstream certainly never got the request.
     UpstreamUnreached: 503, "upstream_unreached", "The upstream could not be reached";
+    /// A route that admits grants, and no grant in the request.
+    GrantMissing: 400, "grant_missing", "A grant is required";
+    /// No operation id, or none that is one.
+    OperationIdInvalid: 400, "operation_id_invalid", "A valid operation id is required";
+    /// What the grant is compared with is not in the request.
+    GrantDetailMissing: 400, "grant_detail_missing", "A detail that the grant is compared with is missing";
+    /// Used, revoked, or in conflict with another operation; which is not said.
+    GrantNotAvailable: 403, "grant_not_available", "The grant can't be used for this operation";
+    /// Past its admission deadline.
+    GrantExpired: 403, "grant_expired", "The grant has expired";
+    /// The grant itself is not acceptable.
+    GrantNotValid: 403, "grant_not_valid", "The grant is not acceptable";
+    /// The request is not the one that the grant allows.
+    GrantNotCovered: 403, "grant_not_covered", "The grant does not allow this request";
+    /// The grant is spent, and its operation did not run.
+    GrantNotSubmitted: 503, "grant_not_submitted", "The grant was spent and nothing was run";
+    /// The operation of this id was refused for good.
+    OperationFailed: 409, "operation_failed", "The operation has failed";
     /// The stored answer was too large to keep.
     Oversized: 410, "answer_oversized", "The answer was too large to keep";
 }

@@ -160,6 +160,42 @@ pub fn scope_digest(scope: &Scope) -> ScopeDigest {
     ScopeDigest::from_bytes(digest.finish_half())
 }
 
+/// The one identity of a source as text, with the set of ids that it is from where the source
+/// says so: the issuer of a JWT. Only text will do: a number is another caller than its digits.
+pub fn resolve_identity(
+    source: &ScopeSource,
+    facts: &dyn Facts,
+) -> Result<(Option<String>, String), ScopeError> {
+    let name = source.name();
+    let text = |bytes: Vec<u8>| {
+        let unusable = ScopeError::Unusable { source_name: name };
+        printable(&bytes).ok_or(unusable)?;
+        String::from_utf8(bytes).map_err(|_| unusable)
+    };
+    let property = |path: &[&str]| read(facts, name, path).and_then(text);
+    let id = match source {
+        ScopeSource::Jwt { filter, payload, claim } => {
+            let base = ["metadata", "filter_metadata", filter.as_str(), payload.as_str()];
+            let issuer = property(&[base.as_slice(), &["iss"]].concat())?;
+            return Ok((Some(issuer), property(&[base.as_slice(), &[claim.as_str()]].concat())?));
+        }
+        ScopeSource::PeerSan => match property(&["connection", "uri_san_peer_certificate"]) {
+            Err(ScopeError::Missing { .. }) => property(&["connection", "dns_san_peer_certificate"])?,
+            found => found?,
+        },
+        ScopeSource::Metadata { filter, path } => {
+            let mut full = vec!["metadata", "filter_metadata", filter.as_str()];
+            full.extend(path.iter().map(String::as_str));
+            property(&full)?
+        }
+        ScopeSource::FilterState { key } => property(&["filter_state", key])?,
+        ScopeSource::Header { name: header } => text(one_line(facts, name, header)?)?,
+        ScopeSource::Host => text(one_line(facts, name, ":authority")?.to_ascii_lowercase())?,
+        ScopeSource::Constant { value } => value.clone(),
+    };
+    Ok((None, id))
+}
+
 fn resolve_source(source: &ScopeSource, facts: &dyn Facts, scope: &mut Scope) -> Result<(), ScopeError> {
     let name = source.name();
     match source {

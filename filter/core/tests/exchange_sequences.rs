@@ -84,7 +84,7 @@ fn policy(execution: &str) -> Rc<Policy> {
 
 fn answer<T: serde::Serialize>(reply: T) -> CallReply {
     let body = frame::encode(&Reply::new(STORE, reply), &[]).unwrap();
-    CallReply::Answer { status: 200, from_service: true, body }
+    CallReply::Answer { status: 200, from_service: true, store: None, body }
 }
 
 /// An exchange, and the books that the promises are checked against.
@@ -98,7 +98,7 @@ struct Watched {
     replies: usize,
     forwards: usize,
     claim_sent_at: Option<u64>,
-    duties: Vec<&'static str>,
+    duties: Vec<String>,
 }
 
 impl Watched {
@@ -208,6 +208,7 @@ impl Watched {
                 self.replies += 1;
                 assert_eq!(self.replies, 1, "two local replies");
                 assert!(!gone_before && !self.stream_gone, "a reply to a stream that is gone");
+                assert!(!self.response_begun, "a reply after the response has begun");
             }
             Effect::ForwardRequest { .. } | Effect::CallUpstream(_) => {
                 self.forwards += 1;
@@ -225,7 +226,7 @@ impl Watched {
                 if *path == paths::CLAIMS {
                     self.claim_sent_at = Some(self.now);
                 } else {
-                    self.duties.push(path);
+                    self.duties.push(path.to_string());
                 }
             }
             _ => {}

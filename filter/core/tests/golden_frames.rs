@@ -13,7 +13,12 @@ fn every_golden_reply_is_read_and_every_cut_of_it_is_refused() {
         let (name, frame) = line.split_once(' ').unwrap();
         let Some(reply) = name.strip_prefix("reply.") else { continue };
         let frame = hex::decode(frame).unwrap();
-        let answer = |body: &[u8]| CallReply::Answer { status: 200, from_service: true, body: body.to_vec() };
+        let answer = |body: &[u8]| CallReply::Answer {
+            status: 200,
+            from_service: true,
+            store: None,
+            body: body.to_vec(),
+        };
         let reads = |body: &[u8]| {
             let answer = answer(body);
             match reply.split('.').next().unwrap() {

@@ -21,9 +21,9 @@ pub enum Origin {
 pub fn apply(shared: &Shared, id: ExchangeId, effects: Vec<Effect>, from: Origin) {
     for effect in effects {
         match effect {
-            Effect::CallStore { call, cluster, path, frame, timeout_ms } => {
+            Effect::CallStore { call, cluster, path, media, frame, timeout_ms } => {
                 let owner = Owner::Exchange(id, call);
-                let job = Job::Call(PendingCall { owner, cluster, path, frame, timeout_ms });
+                let job = Job::Call(PendingCall { owner, cluster, path, media, frame, timeout_ms });
                 if let Ok(mut plugin) = shared.try_borrow_mut() {
                     match from {
                         Origin::Stream => plugin.post(job),

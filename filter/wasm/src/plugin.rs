@@ -11,6 +11,7 @@ use fencepost_filter_core::exchange::{Call, Cluster, Effect, Exchange, Input, Wo
 use fencepost_filter_core::guard::Warning;
 use fencepost_filter_core::policy::{Config, RoutePolicies};
 use fencepost_protocol::StoreId;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -56,7 +57,8 @@ pub enum Job {
 pub struct PendingCall {
     pub owner: Owner,
     pub cluster: Cluster,
-    pub path: &'static str,
+    pub path: Cow<'static, str>,
+    pub media: &'static str,
     pub frame: Rc<Vec<u8>>,
     pub timeout_ms: u32,
 }

@@ -15,7 +15,7 @@ use fencepost_filter_core::exchange::{Cluster, HeldBody, Input, Pair};
 use fencepost_filter_core::guard::Warning;
 use fencepost_filter_core::policy::{Config, RoutePolicies};
 use fencepost_protocol::claims::RENEW_MAX;
-use fencepost_protocol::{FRAME_MEDIA_TYPE, PROTOCOL_HEADER, PROTOCOL_VERSION};
+use fencepost_protocol::{FRAME_MEDIA_TYPE, PROTOCOL_HEADER, PROTOCOL_VERSION, STORE_ID_HEADER, StoreId};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
 use std::rc::Rc;
@@ -90,9 +90,9 @@ impl Root {
         let version = PROTOCOL_VERSION.to_string();
         let headers = [
             (":method", "POST"),
-            (":path", call.path),
+            (":path", &call.path),
             (":authority", authority),
-            ("content-type", FRAME_MEDIA_TYPE),
+            ("content-type", call.media),
             (PROTOCOL_HEADER, version.as_str()),
         ];
         let mut headers: Vec<Pair> =
@@ -218,7 +218,8 @@ impl Root {
         if let Some((path, frame)) = renewal::encode(claims) {
             let owner = Owner::Renewal(ids);
             let frame = Rc::new(frame);
-            self.dispatch(PendingCall { owner, cluster: Cluster::Decide, path, frame, timeout_ms });
+            let (cluster, path, media) = (Cluster::Decide, path.into(), FRAME_MEDIA_TYPE);
+            self.dispatch(PendingCall { owner, cluster, path, media, frame, timeout_ms });
         }
     }
 
@@ -331,7 +332,10 @@ fn read_reply(num_headers: usize, body_size: usize) -> CallReply {
     match read_response(num_headers, body_size) {
         Some((status, headers, body)) => {
             let is_ours = |(name, _): &Pair| name.eq_ignore_ascii_case(PROTOCOL_HEADER.as_bytes());
-            CallReply::Answer { status, from_service: headers.iter().any(is_ours), body }
+            let store =
+                headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(STORE_ID_HEADER.as_bytes()));
+            let store = store.and_then(|(_, value)| StoreId::parse(core::str::from_utf8(value).ok()?).ok());
+            CallReply::Answer { status, from_service: headers.iter().any(is_ours), store, body }
         }
         None => CallReply::Broken,
     }

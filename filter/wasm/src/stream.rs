@@ -126,12 +126,10 @@ impl Stream {
         for (name, value) in request.observed_headers() {
             let _ = abi::set_header(Map::Request, name, value.as_bytes());
         }
-        let (policy, claimant) = request.into_claimant(token);
         let head_size = facts::request_size();
-        let trace = claimant.headers.iter().find(|(name, _)| name == b"traceparent");
-        let trace = trace.map(|(_, value)| value.clone());
+        let trace = request.header("traceparent").map(<[u8]>::to_vec);
         let admitted = self.shared.try_borrow_mut().map(|mut plugin| {
-            let exchange = Exchange::new(policy, claimant, plugin.now_ms());
+            let exchange = request.into_exchange(token, plugin.now_ms());
             plugin.admit(Slot { exchange, stream: Some(self.id), head_size, trace })
         });
         let Ok(id) = admitted else {

@@ -75,7 +75,10 @@ fn claimant() -> Result<Claimant> {
 
 fn reply<T: serde::Serialize>(call: Call, reply: T) -> Result<Input> {
     let body = frame::encode(&Reply::new(StoreId::from_bytes([7; 16]), reply), &[])?;
-    Ok(Input::StoreReply { call, reply: CallReply::Answer { status: 200, from_service: true, body } })
+    Ok(Input::StoreReply {
+        call,
+        reply: CallReply::Answer { status: 200, from_service: true, store: None, body },
+    })
 }
 
 fn expect(effects: &[Effect], wanted: impl Fn(&Effect) -> bool, or: &str) -> Result<()> {

@@ -10,6 +10,7 @@ pub mod browser;
 pub mod client;
 pub mod debian;
 pub mod envoy;
+pub mod grants;
 pub mod pgbouncer;
 pub mod policy_file;
 pub mod postgres;

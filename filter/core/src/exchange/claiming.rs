@@ -15,7 +15,8 @@ use crate::exchange::limits::{RETRY_AFTER_CONFLICT_MS, RETRY_AFTER_OUTAGE_MS, RE
 use crate::fingerprint::{FingerprintError, RequestParts};
 use crate::policy::{Concurrency, Execution};
 use fencepost_protocol::claims::{ClaimReply, ClaimRequest, PARK_MS_MAX, ReleaseCause};
-use fencepost_protocol::{PROTOCOL_VERSION, answer, frame, paths};
+use fencepost_protocol::grant_claims::AnswerHead;
+use fencepost_protocol::{FRAME_MEDIA_TYPE, PROTOCOL_VERSION, frame, paths};
 
 impl Exchange {
     pub(super) fn on_request_body(
@@ -43,8 +44,12 @@ impl Exchange {
         if !end {
             return;
         }
-        let State::Receiving { claimant, body, .. } = core::mem::replace(&mut self.state, State::Over) else {
+        let State::Receiving { asker, body, .. } = core::mem::replace(&mut self.state, State::Over) else {
             return;
+        };
+        let claimant = match asker {
+            Asker::Key(claimant) => claimant,
+            Asker::Grant(presented) => return self.ask_for_admission(*presented, body, world, effects),
         };
         match RequestParts::new(&claimant.headers).fingerprint(&self.policy.fingerprint, &body) {
             Ok(fingerprint) => {
@@ -124,7 +129,8 @@ impl Exchange {
         let call = frame::encode(&request, &[]).ok().map(|frame| Effect::CallStore {
             call: Call::Claim,
             cluster: if wait_ms == 0 { Cluster::Decide } else { Cluster::Claim },
-            path: paths::CLAIMS,
+            path: paths::CLAIMS.into(),
+            media: FRAME_MEDIA_TYPE,
             frame: Rc::new(frame),
             timeout_ms,
         });
@@ -180,13 +186,8 @@ impl Exchange {
                 self.on_claimed(held, forward, sent_at.saturating_add(u64::from(parked_ms)), world, effects);
             }
             ClaimReply::Completed { status, headers_len, body_len, left_ms, .. } => {
-                match stored_answer(status, payload, headers_len, body_len) {
-                    Some(answer) => self.replay(
-                        capture::replayable(answer, &self.policy.response.markers),
-                        left_ms,
-                        waited,
-                        effects,
-                    ),
+                match stored_answer(AnswerHead { status, headers_len, body_len }, payload) {
+                    Some(answer) => self.replay(answer, Some(left_ms), waited, effects),
                     None => self.on_claim_failed(claim, StoreFailure::Nonsense, world, effects),
                 }
             }
@@ -203,11 +204,11 @@ impl Exchange {
         }
     }
 
-    fn wants_answer(&self) -> bool {
+    pub(super) fn wants_answer(&self) -> bool {
         self.stream_live && !self.has_replied()
     }
 
-    fn refuse_or_end(&mut self, problem: Problem, outcome: Outcome, effects: &mut Vec<Effect>) {
+    pub(super) fn refuse_or_end(&mut self, problem: Problem, outcome: Outcome, effects: &mut Vec<Effect>) {
         if self.wants_answer() {
             self.refuse(problem, outcome, effects);
         }
@@ -274,10 +275,17 @@ impl Exchange {
         }
     }
 
-    fn replay(&mut self, answer: StoredAnswer, left_ms: u64, waited: bool, effects: &mut Vec<Effect>) {
+    pub(super) fn replay(
+        &mut self,
+        answer: StoredAnswer,
+        left_ms: Option<u64>,
+        waited: bool,
+        effects: &mut Vec<Effect>,
+    ) {
         if !self.wants_answer() {
             return;
         }
+        let answer = capture::replayable(answer, &self.policy.response.markers);
         let reply = LocalReply {
             status: answer.status,
             headers: answer.headers.clone(),
@@ -313,7 +321,7 @@ fn store_unavailable() -> Problem {
     Problem::new(ProblemKind::StoreUnavailable, detail).retry_after_ms(RETRY_AFTER_OUTAGE_MS)
 }
 
-fn too_busy() -> Problem {
+pub(super) fn too_busy() -> Problem {
     let detail = "too many bodies are held by this proxy; nothing was forwarded, try again with the same key";
     Problem::new(ProblemKind::TooBusy, detail).retry_after_ms(RETRY_AFTER_CONFLICT_MS)
 }
@@ -343,18 +351,11 @@ fn other_scheme() -> Problem {
 }
 
 /// Reads a replay's payload; a payload that is shorter or longer than its head says is refused.
-fn stored_answer(status: u16, payload: &[u8], headers_len: u32, body_len: u32) -> Option<StoredAnswer> {
-    if !(200..=599).contains(&status) {
+pub(super) fn stored_answer(head: AnswerHead, payload: &[u8]) -> Option<StoredAnswer> {
+    if !(200..=599).contains(&head.status) {
         return None;
     }
-    let (block, body) = answer::split_payload(payload, headers_len as usize).ok()?;
-    if body.len() != body_len as usize {
-        return None;
-    }
-    let headers = answer::decode_headers(block).ok()?;
+    let answer = head.read(payload).ok()?;
     // What was stored by this filter has field names only; a pseudo header would break the reply.
-    if !headers.iter().all(|(name, _)| crate::capture::is_token(name)) {
-        return None;
-    }
-    Some(StoredAnswer { status, headers, body: body.to_vec() })
+    answer.headers.iter().all(|(name, _)| crate::capture::is_token(name)).then_some(answer)
 }

@@ -82,7 +82,24 @@ impl Exchange {
         world: &mut World<'_>,
         effects: &mut Vec<Effect>,
     ) {
-        let Execution::Detached { cluster, timeout_ms, loopback } = &self.policy.execution else { return };
+        if let Some(due_at) = self.send_upstream(headers, body, set, withhold, world, effects) {
+            self.state = State::Detached { held, forwarded_at: world.now_ms, due_at };
+        }
+    }
+
+    /// Sends the request on a call of ours; says when its reply is overdue.
+    pub(super) fn send_upstream(
+        &self,
+        headers: Vec<Pair>,
+        body: Vec<u8>,
+        set: &[(String, String)],
+        withhold: &[String],
+        world: &World<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<u64> {
+        let Execution::Detached { cluster, timeout_ms, loopback } = &self.policy.execution else {
+            return None;
+        };
         let mut headers = sent_on(headers, set, withhold);
         if *loopback {
             headers.push((MAX_RUN_HEADER.into(), self.policy.max_run_ms.to_string().into_bytes()));
@@ -97,8 +114,7 @@ impl Exchange {
             body,
             timeout_ms: *timeout_ms,
         }));
-        let due_at = world.now_ms.saturating_add(u64::from(*timeout_ms)).saturating_add(limits::RUN_GRACE_MS);
-        self.state = State::Detached { held, forwarded_at: world.now_ms, due_at };
+        Some(world.now_ms.saturating_add(u64::from(*timeout_ms)).saturating_add(limits::RUN_GRACE_MS))
     }
 
     pub(super) fn on_upstream_reply(
@@ -107,18 +123,20 @@ impl Exchange {
         world: &mut World<'_>,
         effects: &mut Vec<Effect>,
     ) {
+        if let State::Granting(_) = self.state {
+            return self.on_granted_reply(reply, world, effects);
+        }
         if !matches!(self.state, State::Detached { .. }) {
             return;
         }
         let State::Detached { held, .. } = core::mem::replace(&mut self.state, State::Over) else { return };
-        let loopback = matches!(self.policy.execution, Execution::Detached { loopback: true, .. });
         match reply {
             UpstreamReply::NotSent => {
                 let problem = Problem::new(ProblemKind::UpstreamUnreached, "nothing was sent; try again");
                 self.settle_not_run(held, self.problem(&problem), world, effects);
             }
             UpstreamReply::Lost => self.settle_lost(held, UnknownCause::Reset, world, effects),
-            UpstreamReply::Response { status, headers, body } => match ending(&headers, loopback) {
+            UpstreamReply::Response { status, headers, body } => match self.ending(&headers) {
                 Ending::Answered => self.on_detached_answer(held, status, headers, body, world, effects),
                 Ending::NotRun => {
                     let details = "fencepost_not_run";
@@ -171,11 +189,21 @@ impl Exchange {
             }
             Ok(ttl_ms) => self.complete_duty(&held, status, &headers, &body, ttl_ms),
         };
-        let markers = capture::strip_markers(&self.policy.response.markers, &headers);
-        let mut headers = for_client(&headers);
-        headers.retain(|(name, _)| !markers.iter().any(|marker| name.eq_ignore_ascii_case(marker)));
-        let reply = LocalReply { status, headers, body: Rc::new(body), details: "fencepost_detached" };
+        let reply = self.upstream_answer(status, &headers, body);
         self.settle(held, duty, Response::Answer(reply), world, effects);
+    }
+
+    /// The upstream's answer as the client gets it.
+    pub(super) fn upstream_answer(&self, status: u16, headers: &[Pair], body: Vec<u8>) -> LocalReply {
+        let markers = capture::strip_markers(&self.policy.response.markers, headers);
+        let mut headers = for_client(headers);
+        headers.retain(|(name, _)| !markers.iter().any(|marker| name.eq_ignore_ascii_case(marker)));
+        LocalReply { status, headers, body: Rc::new(body), details: "fencepost_detached" }
+    }
+
+    /// How a detached call ended, by what its response says.
+    pub(super) fn ending(&self, headers: &[Pair]) -> Ending {
+        ending(headers, matches!(self.policy.execution, Execution::Detached { loopback: true, .. }))
     }
 }
 

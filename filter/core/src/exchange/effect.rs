@@ -3,15 +3,21 @@
 use super::{Outcome, Pair, detached, payloads};
 use crate::error_template::ErrorTemplate;
 use crate::problem::Problem;
+use std::borrow::Cow;
 use std::rc::Rc;
 
 /// A call that an exchange waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
-    /// `/v1/claims`.
+    /// `/v1/claims`, or `/v1/grants/claim`.
     Claim,
-    /// The duty that ends the exchange: `/v1/complete`, `/v1/release` or `/v1/unknown`.
+    /// The duty that ends the exchange: `/v1/complete`, `/v1/release` or `/v1/unknown`, or an
+    /// operation's `finish`.
     Duty,
+    /// An operation's `may-submit`.
+    MaySubmit,
+    /// An operation's `renew`.
+    RenewOperation,
     /// `/v1/unknown` while the request may still be answered.
     EarlyUnknown,
 }
@@ -35,7 +41,9 @@ pub enum Effect {
         /// Where to.
         cluster: Cluster,
         /// Path of the call.
-        path: &'static str,
+        path: Cow<'static, str>,
+        /// Media type of the body: that of a frame, or JSON.
+        media: &'static str,
         /// Request body.
         frame: Rc<Vec<u8>>,
         /// Timeout for the host.

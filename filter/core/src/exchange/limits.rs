@@ -31,6 +31,10 @@ pub const WITHHELD_BODY_MS_MAX: u64 = 1_000;
 /// The same where the host does not say what it has got: a slow client looks alike.
 pub const UNSEEN_BODY_MS_MAX: u64 = 5_000;
 
+/// Part of its lease after which an operation is renewed: a renewal that fails twice still leaves
+/// time for a third.
+pub const RENEWALS_PER_LEASE: u64 = 4;
+
 /// `Retry-After` of answers to a store outage: the service's own reconnects are as far apart.
 pub const RETRY_AFTER_OUTAGE_MS: u64 = 2_000;
 

@@ -27,6 +27,8 @@ mod claiming;
 pub mod detached;
 mod effect;
 pub mod evidence;
+mod finishing;
+mod granting;
 mod input;
 pub mod limits;
 mod observing;
@@ -34,11 +36,13 @@ mod origin;
 mod outcome;
 pub mod payloads;
 pub mod renewal;
+mod reporting;
 mod responding;
 mod settling;
 pub mod store_reply;
 
 use crate::capture::EXPOSE_HEADERS;
+use crate::grant::Presented;
 use crate::policy::{Mode, Policy};
 use crate::problem::{Problem, ProblemKind};
 pub use effect::{Call, Cluster, Effect, LocalReply};
@@ -116,7 +120,7 @@ struct Held {
 #[derive(Debug)]
 enum State {
     /// Headers are held; the body is coming in.
-    Receiving { claimant: Claimant, body: Vec<u8>, since: u64 },
+    Receiving { asker: Asker, body: Vec<u8>, since: u64 },
     /// A claim call is on its way.
     Claiming {
         claim: Claim,
@@ -137,12 +141,21 @@ enum State {
     Capturing { held: Held, head: ResponseHead, ttl_ms: u64, body: Vec<u8> },
     /// The upstream's answer is too large to keep and passes; how it ends is yet to be seen.
     Passing { held: Held, status: u16, ttl_ms: u64 },
+    /// A grant decides.
+    Granting(granting::Granting),
     /// The store is to learn how it ended.
     Settling(settling::Settling),
     /// The request passes, and what would have become of it is found out.
     Observing(observing::Observing),
     /// Nothing is owed any more.
     Over,
+}
+
+/// By what a request is decided.
+#[derive(Debug)]
+enum Asker {
+    Key(Claimant),
+    Grant(Box<Presented>),
 }
 
 /// What the forwarded request will be.
@@ -161,7 +174,7 @@ enum OwnReply {
     Problem,
     Replay {
         answer: StoredAnswer,
-        left_ms: u64,
+        left_ms: Option<u64>,
     },
     /// The upstream's answer to a detached call.
     Answer {
@@ -187,9 +200,19 @@ impl Exchange {
     pub fn new(policy: Rc<Policy>, claimant: Claimant, now_ms: u64) -> Self {
         let state = match policy.mode {
             Mode::Observe => State::Observing(observing::Observing::new(claimant, now_ms)),
-            Mode::Enforce | Mode::Off => State::Receiving { claimant, body: Vec::new(), since: now_ms },
+            Mode::Enforce | Mode::Off => Self::receiving(Asker::Key(claimant), now_ms),
         };
         Self { policy, state, stream_live: true, own_reply: OwnReply::None }
+    }
+
+    /// Starts with a request on a route that admits grants: its headers are held.
+    pub fn with_grant(policy: Rc<Policy>, presented: Box<Presented>, now_ms: u64) -> Self {
+        let state = Self::receiving(Asker::Grant(presented), now_ms);
+        Self { policy, state, stream_live: true, own_reply: OwnReply::None }
+    }
+
+    fn receiving(asker: Asker, since: u64) -> State {
+        State::Receiving { asker, body: Vec::new(), since }
     }
 
     /// Whether the request's headers and body are held back: until they are forwarded, and for
@@ -199,6 +222,7 @@ impl Exchange {
             State::Receiving { .. }
             | State::Claiming { .. }
             | State::Waiting { .. }
+            | State::Granting(_)
             | State::Detached { .. } => true,
             State::Settling(settling) => settling.holds_request(),
             State::Running { .. }
@@ -237,6 +261,7 @@ impl Exchange {
             State::Running { forwarded_at, told_unknown, .. } => {
                 !told_unknown && self.silent_until(*forwarded_at) <= now_ms
             }
+            State::Granting(granting) => granting.is_due(now_ms),
             State::Settling(settling) => settling.is_due(now_ms),
             State::Observing(observing) => observing.is_due(now_ms),
             State::Capturing { .. } | State::Passing { .. } | State::Over => false,
@@ -269,6 +294,7 @@ impl Exchange {
             State::Receiving { body, .. } => body.len(),
             State::Claiming { forward, .. } | State::Waiting { forward, .. } => detached(forward),
             State::Capturing { body, .. } => body.len(),
+            State::Granting(granting) => granting.kept_bytes(),
             State::Settling(settling) => settling.kept_bytes(),
             State::Observing(observing) => observing.kept_bytes(),
             State::Running { .. } | State::Detached { .. } | State::Passing { .. } | State::Over => 0,
@@ -341,8 +367,15 @@ impl Exchange {
             Input::RequestBody { chunk, end } => self.on_request_body(&chunk, end, world, &mut effects),
             Input::RequestTrailers => self.on_request_body(&[], true, world, &mut effects),
             Input::RequestUnreadable => self.on_request_unreadable(&mut effects),
-            Input::StoreReply { call: Call::Claim, reply } => {
-                self.on_claim_reply(&reply, world, &mut effects)
+            Input::StoreReply { call: Call::Claim, reply } => match self.state {
+                State::Granting(_) => self.on_admission_reply(&reply, world, &mut effects),
+                _ => self.on_claim_reply(&reply, world, &mut effects),
+            },
+            Input::StoreReply { call: Call::MaySubmit, reply } => {
+                self.on_may_submit_reply(&reply, world, &mut effects)
+            }
+            Input::StoreReply { call: Call::RenewOperation, reply } => {
+                self.on_renew_operation_reply(&reply, world)
             }
             Input::StoreReply { call: Call::Duty, reply } => self.on_duty_reply(&reply, world, &mut effects),
             // Sent so that retries are told early; what ends the exchange comes later anyway.
@@ -387,6 +420,8 @@ impl Exchange {
             }
             // The call is ours, not the stream's: it goes on.
             detached @ State::Detached { .. } => self.state = detached,
+            // The grant may be spent already: what it was spent for is done, and can be asked for.
+            granting @ State::Granting(_) => self.state = granting,
             State::Capturing { held, .. } => {
                 let cause = match evidence.ending_without_response() {
                     evidence::Ending::Unknown(cause) => cause,
@@ -437,7 +472,11 @@ impl Exchange {
             | State::Passing { held, .. } => Some(held),
             State::Settling(settling) => settling.held_mut(),
             State::Observing(observing) => observing.held_mut(),
-            State::Receiving { .. } | State::Claiming { .. } | State::Waiting { .. } | State::Over => None,
+            State::Receiving { .. }
+            | State::Claiming { .. }
+            | State::Waiting { .. }
+            | State::Granting(_)
+            | State::Over => None,
         }
     }
 
@@ -488,6 +527,7 @@ impl Exchange {
                     self.on_upstream_reply(detached::UpstreamReply::Lost, world, effects);
                 }
             }
+            State::Granting(_) => self.on_granting_tick(world, effects),
             State::Settling(_) => self.on_settling_tick(world, effects),
             State::Capturing { .. } | State::Passing { .. } | State::Observing(_) | State::Over => {}
         }
@@ -532,5 +572,7 @@ impl Claim {
     }
 }
 
+#[cfg(test)]
+mod granting_tests;
 #[cfg(test)]
 mod tests;

@@ -106,7 +106,7 @@ impl Exchange {
                 self.state = State::Over;
             }
             Input::StoreReply { call: Call::Claim, reply } => self.on_observed_claim(&reply, world, effects),
-            Input::StoreReply { call: Call::Duty | Call::EarlyUnknown, .. } | Input::UpstreamReply(_) => {}
+            Input::StoreReply { .. } | Input::UpstreamReply(_) => {}
             Input::ResponseHead(head) => {
                 let is_whole = head.end || is_endless;
                 observing.on_response_head(head, is_whole);

@@ -55,6 +55,18 @@ outcomes! {
     Refused: "refused",
     /// The same payload of the same caller came under another key a short time ago.
     SamePayloadNewKey: "same_payload_new_key",
+    /// The grant was admitted, the upstream ran it, and it succeeded; its answer is stored.
+    GrantSucceeded: "grant_succeeded",
+    /// The grant was admitted, and the upstream refused for good; its answer is stored.
+    GrantFailed: "grant_failed",
+    /// The grant is spent, and the request was not run.
+    GrantNotSubmitted: "grant_not_submitted",
+    /// The grant was not admitted.
+    GrantRefused: "grant_refused",
+    /// The same operation again: it is final, and there is no stored answer.
+    GrantReported: "grant_reported",
+    /// The same operation again: it is not final yet.
+    GrantPending: "grant_pending",
     /// Observed: the first with its key.
     WouldExecute: "would_execute",
     /// Observed: a repeat that would have got the stored answer.
@@ -108,6 +120,16 @@ impl Outcome {
             | ProblemKind::TooBusy
             | ProblemKind::UpstreamUnreached => Self::WouldStoreUnavailable,
             ProblemKind::Oversized => Self::WouldReplay,
+            // Routes that admit grants are never observed.
+            ProblemKind::GrantMissing
+            | ProblemKind::OperationIdInvalid
+            | ProblemKind::GrantDetailMissing
+            | ProblemKind::GrantNotAvailable
+            | ProblemKind::GrantExpired
+            | ProblemKind::GrantNotValid
+            | ProblemKind::GrantNotCovered
+            | ProblemKind::GrantNotSubmitted
+            | ProblemKind::OperationFailed => Self::WouldRefuseUnguardable,
         }
     }
 }

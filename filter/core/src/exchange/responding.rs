@@ -34,9 +34,14 @@ impl Exchange {
                 self.state = claiming;
             }
             // The proxy answered the client while our own call runs: the call goes on.
-            detached @ State::Detached { .. } => {
+            going_on @ (State::Detached { .. } | State::Granting(_)) => {
                 self.own_reply = OwnReply::Problem;
-                self.state = detached;
+                self.state = going_on;
+            }
+            // The same while its answer waits for the store: no second one may follow.
+            State::Settling(settling) if settling.holds_request() => {
+                self.own_reply = OwnReply::Problem;
+                self.state = State::Settling(settling);
             }
             other @ (State::Capturing { .. }
             | State::Passing { .. }

@@ -5,20 +5,23 @@
 //! marked `unstored`; the duty goes on in the background, its claim renewed, until it is done or
 //! [`limits::DUTY_MS_MAX`] have passed.
 
-use super::store_reply::{CallReply, StoreFailure, decode};
+use super::granting::Owned;
+use super::store_reply::{CallReply, StoreFailure, decode, decode_json};
 use super::*;
 use crate::capture::RESULT_HEADER;
 use crate::error_template::ErrorTemplate;
 use fencepost_protocol::claims::{
     CompleteReply, CompleteRequest, ReleaseCause, ReleaseReply, ReleaseRequest, UnknownReply, UnknownRequest,
 };
-use fencepost_protocol::{PROTOCOL_VERSION, answer, frame, paths};
+use fencepost_protocol::grants::RecordReply;
+use fencepost_protocol::{FRAME_MEDIA_TYPE, PROTOCOL_VERSION, answer, frame, paths};
+use std::borrow::Cow;
 
 /// One call that ends the exchange.
 #[derive(Debug)]
 pub(super) struct Duty {
     kind: Kind,
-    path: &'static str,
+    path: Cow<'static, str>,
     frame: Rc<Vec<u8>>,
 }
 
@@ -29,6 +32,8 @@ enum Kind {
     Observed,
     Release,
     Unknown,
+    /// The outcome of an operation that a grant admitted; what it is counted as once it is recorded.
+    Finish(Option<Outcome>),
 }
 
 /// How far the response is.
@@ -67,6 +72,8 @@ impl Response {
 pub(super) struct Settling {
     /// The claim to keep alive meanwhile; none where none was granted.
     held: Option<Held>,
+    /// The operation to keep alive meanwhile.
+    owned: Option<Owned>,
     duty: Duty,
     response: Response,
     began_at: u64,
@@ -111,7 +118,7 @@ impl Duty {
             ttl_ms,
         };
         match frame::encode(&request, &[&block, body]) {
-            Ok(frame) => Self { kind, path: paths::COMPLETE, frame: Rc::new(frame) },
+            Ok(frame) => Self { kind, path: paths::COMPLETE.into(), frame: Rc::new(frame) },
             // Cannot fail: bodies are bounded far below the frame's payload. If it did, the
             // answer would be lost, and that is what is recorded.
             Err(_) => Self::unknown(claim, UnknownCause::AnswerLost),
@@ -128,20 +135,26 @@ impl Duty {
             scope: claim.scope,
             cause,
         };
-        Self { kind: Kind::Release, path: paths::RELEASE, frame: encode(&request) }
+        Self { kind: Kind::Release, path: paths::RELEASE.into(), frame: encode(&request) }
     }
 
     pub(super) fn unknown(claim: &Claim, cause: UnknownCause) -> Self {
         let request =
             UnknownRequest { v: PROTOCOL_VERSION, key: claim.key.clone(), token: claim.token, cause };
-        Self { kind: Kind::Unknown, path: paths::UNKNOWN, frame: encode(&request) }
+        Self { kind: Kind::Unknown, path: paths::UNKNOWN.into(), frame: encode(&request) }
+    }
+
+    /// Records an operation's outcome.
+    pub(super) fn finish(path: String, frame: Vec<u8>, counted: Option<Outcome>) -> Self {
+        Self { kind: Kind::Finish(counted), path: path.into(), frame: Rc::new(frame) }
     }
 
     fn call(&self, call: Call, world: &World<'_>) -> Effect {
         Effect::CallStore {
             call,
             cluster: Cluster::Decide,
-            path: self.path,
+            path: self.path.clone(),
+            media: FRAME_MEDIA_TYPE,
             frame: Rc::clone(&self.frame),
             timeout_ms: world.store_timeout_ms,
         }
@@ -180,8 +193,13 @@ impl Settling {
         if self.done || !completes { None } else { self.held.as_mut() }
     }
 
+    pub(super) fn owned_mut(&mut self) -> Option<&mut Owned> {
+        self.owned.as_mut()
+    }
+
     pub(super) fn is_due(&self, now_ms: u64) -> bool {
-        !self.done && self.next_at <= now_ms
+        let renewal = self.owned.as_ref().is_some_and(|owned| owned.is_due(now_ms));
+        !self.done && (renewal || self.next_at <= now_ms)
     }
 
     pub(super) fn kept_bytes(&self) -> usize {
@@ -265,11 +283,23 @@ impl Exchange {
         world: &mut World<'_>,
         effects: &mut Vec<Effect>,
     ) {
-        self.begin(Some(held), duty, response, world, effects);
+        self.begin(Some(held), None, duty, response, world, effects);
+    }
+
+    /// Begins the duty that ends an admission.
+    pub(super) fn settle_owned(
+        &mut self,
+        owned: Owned,
+        duty: Duty,
+        response: Response,
+        world: &mut World<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.begin(None, Some(owned), duty, response, world, effects);
     }
 
     pub(super) fn settle_unclaimed(&mut self, duty: Duty, world: &mut World<'_>, effects: &mut Vec<Effect>) {
-        self.begin(None, duty, Response::Gone, world, effects);
+        self.begin(None, None, duty, Response::Gone, world, effects);
     }
 
     pub(super) fn settle_unknown(
@@ -281,12 +311,13 @@ impl Exchange {
     ) {
         effects.push(Effect::Result(Outcome::Unknown));
         let duty = Duty::unknown(&held.claim, cause);
-        self.begin(Some(held), duty, Response::Gone, world, effects);
+        self.begin(Some(held), None, duty, Response::Gone, world, effects);
     }
 
     fn begin(
         &mut self,
         held: Option<Held>,
+        owned: Option<Owned>,
         duty: Duty,
         response: Response,
         world: &mut World<'_>,
@@ -294,6 +325,7 @@ impl Exchange {
     ) {
         let mut settling = Settling {
             held,
+            owned,
             duty,
             response: if self.stream_live { response } else { Response::Gone },
             began_at: world.now_ms,
@@ -316,7 +348,13 @@ impl Exchange {
 
     pub(super) fn on_settling_tick(&mut self, world: &mut World<'_>, effects: &mut Vec<Effect>) {
         let State::Settling(settling) = &mut self.state else { return };
-        if settling.done || settling.next_at > world.now_ms {
+        if settling.done {
+            return;
+        }
+        if let Some(owned) = &mut settling.owned {
+            owned.renew_if_due(world, effects);
+        }
+        if settling.next_at > world.now_ms {
             return;
         }
         if settling.in_flight {
@@ -354,6 +392,12 @@ impl Exchange {
             Kind::Unknown => decode::<UnknownReply>(reply, world.pin).map(|(reply, _)| match reply {
                 UnknownReply::Marked | UnknownReply::AlreadyMarked | UnknownReply::Refused { .. } => None,
             }),
+            Kind::Finish(counted) => match decode_json::<RecordReply>(reply, world.pin) {
+                Ok(_) => Ok(counted),
+                // Somebody else owns it, or has ended it: what they recorded stays.
+                Err(StoreFailure::Refused(409)) => Ok(Some(Outcome::Lost)),
+                Err(failure) => Err(failure),
+            },
         };
         let answer = match outcome {
             Ok(outcome) => settling.on_done(outcome, effects),
@@ -408,8 +452,8 @@ impl Settling {
         let mut answer = None;
         if self.tries == 1 {
             let mark = match self.duty.kind {
-                Kind::Complete(_) => Some(Outcome::Unstored),
-                Kind::Observed | Kind::Release | Kind::Unknown => None,
+                Kind::Complete(_) | Kind::Finish(Some(_)) => Some(Outcome::Unstored),
+                Kind::Observed | Kind::Release | Kind::Unknown | Kind::Finish(None) => None,
             };
             effects.extend(mark.map(Effect::Result));
             effects.push(Effect::Warn(format!("{} failed: {}; trying on", self.duty.path, failure.as_str())));

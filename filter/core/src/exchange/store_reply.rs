@@ -3,7 +3,9 @@
 //! Nothing that can't be read as the expected outcome is ever taken for one. Whether a failed
 //! call was carried out is not known, so its caller acts as if it may have been.
 
-use fencepost_protocol::{FrameError, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, StoreId, claims::Reply, frame};
+use fencepost_protocol::{
+    FrameError, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, StoreId, claims::Envelope, frame,
+};
 use serde::de::DeserializeOwned;
 
 /// What came back from a call.
@@ -17,6 +19,8 @@ pub enum CallReply {
         status: u16,
         /// Whether it carries the service's protocol header: if not, somebody else answered.
         from_service: bool,
+        /// Which database it says that it is for, in a header of its own.
+        store: Option<StoreId>,
         /// Body bytes.
         body: Vec<u8>,
     },
@@ -63,45 +67,78 @@ pub fn decode<'a, T: DeserializeOwned>(
     reply: &'a CallReply,
     pin: &mut Option<StoreId>,
 ) -> Result<(T, &'a [u8]), StoreFailure> {
-    let (status, from_service, body) = match reply {
-        CallReply::Broken => return Err(StoreFailure::Broken),
-        CallReply::Answer { status, from_service, body } => (*status, *from_service, body),
-    };
-    match (status, from_service) {
-        (200, true) => {}
-        (200, false) => return Err(StoreFailure::Nonsense),
-        (503, true) => return Err(StoreFailure::Unavailable),
-        (502 | 503, false) => return Err(StoreFailure::Broken),
-        (504, _) => return Err(StoreFailure::Timeout),
-        (500.., true) => return Err(StoreFailure::Unavailable),
-        (400..=499, true) => return Err(StoreFailure::Refused(status)),
-        _ => return Err(StoreFailure::Nonsense),
-    }
-    let (reply, payload) = frame::decode::<Reply<T>>(body).map_err(|error| match error {
+    let (_, body) = decided(reply, pin)?;
+    let (head, payload) = frame::split(body).map_err(|error| match error {
         FrameError::Truncated { .. }
         | FrameError::HeadTooLong(_)
         | FrameError::PayloadTooLong(_)
         | FrameError::Head(_) => StoreFailure::Nonsense,
     })?;
+    let envelope: Envelope = json(head)?;
     // A version that is newer by one is understood as far as it matters; a later one is not known.
-    if !(PROTOCOL_VERSION_MIN..=PROTOCOL_VERSION + 1).contains(&reply.v) {
+    if !(PROTOCOL_VERSION_MIN..=PROTOCOL_VERSION + 1).contains(&envelope.v) {
         return Err(StoreFailure::Nonsense);
     }
-    match pin {
-        Some(known) if *known != reply.store_id => return Err(StoreFailure::OtherStore),
-        Some(_) => {}
-        None => *pin = Some(reply.store_id),
+    let reply = json(head)?;
+    keep(pin, envelope.store_id)?;
+    Ok((reply, payload))
+}
+
+fn json<T: DeserializeOwned>(text: &[u8]) -> Result<T, StoreFailure> {
+    serde_json::from_slice(text).map_err(|_| StoreFailure::Nonsense)
+}
+
+/// Decodes the reply of a call whose replies are plain JSON; who sent it is in a header.
+pub fn decode_json<T: DeserializeOwned>(
+    reply: &CallReply,
+    pin: &mut Option<StoreId>,
+) -> Result<T, StoreFailure> {
+    let (store, body) = decided(reply, pin)?;
+    let decoded = json(body)?;
+    keep(pin, store.ok_or(StoreFailure::Nonsense)?)?;
+    Ok(decoded)
+}
+
+/// The body of a 200 of the service. A refusal by another database decides nothing either.
+fn decided<'a>(
+    reply: &'a CallReply,
+    pin: &Option<StoreId>,
+) -> Result<(Option<StoreId>, &'a [u8]), StoreFailure> {
+    let (status, from_service, store, body) = match reply {
+        CallReply::Broken => return Err(StoreFailure::Broken),
+        CallReply::Answer { status, from_service, store, body } => (*status, *from_service, *store, body),
+    };
+    match (status, from_service) {
+        (_, true) if pin.is_some() && store.is_some() && *pin != store => Err(StoreFailure::OtherStore),
+        (200, true) => Ok((store, body)),
+        (200, false) => Err(StoreFailure::Nonsense),
+        (503, true) => Err(StoreFailure::Unavailable),
+        (502 | 503, false) => Err(StoreFailure::Broken),
+        (504, _) => Err(StoreFailure::Timeout),
+        (500.., true) => Err(StoreFailure::Unavailable),
+        (400..=499, true) => Err(StoreFailure::Refused(status)),
+        _ => Err(StoreFailure::Nonsense),
     }
-    Ok((reply.reply, payload))
+}
+
+fn keep(pin: &mut Option<StoreId>, store: StoreId) -> Result<(), StoreFailure> {
+    match pin {
+        Some(known) if *known != store => Err(StoreFailure::OtherStore),
+        Some(_) => Ok(()),
+        None => {
+            *pin = Some(store);
+            Ok(())
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencepost_protocol::claims::ClaimReply;
+    use fencepost_protocol::claims::{ClaimReply, Reply};
 
     fn answer(status: u16, from_service: bool, body: &[u8]) -> CallReply {
-        CallReply::Answer { status, from_service, body: body.to_vec() }
+        CallReply::Answer { status, from_service, store: None, body: body.to_vec() }
     }
 
     fn framed(store: u8) -> Vec<u8> {
@@ -137,6 +174,13 @@ mod tests {
         let mut pin = None;
         let first = answer(200, true, &framed(1));
         assert!(decode::<ClaimReply>(&first, &mut pin).is_ok());
+        let other = CallReply::Answer {
+            status: 409,
+            from_service: true,
+            store: Some(StoreId::from_bytes([2; 16])),
+            body: vec![],
+        };
+        assert_eq!(decode::<ClaimReply>(&other, &mut pin).map(|_| ()), Err(StoreFailure::OtherStore));
         let other = answer(200, true, &framed(2));
         assert_eq!(decode::<ClaimReply>(&other, &mut pin).map(|_| ()), Err(StoreFailure::OtherStore));
         assert!(decode::<ClaimReply>(&first, &mut pin).is_ok());

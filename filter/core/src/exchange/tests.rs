@@ -69,7 +69,7 @@ impl Rig {
         let body = frame::encode(&Reply::new(STORE, reply), &[payload]).unwrap();
         self.step(Input::StoreReply {
             call,
-            reply: CallReply::Answer { status: 200, from_service: true, body },
+            reply: CallReply::Answer { status: 200, from_service: true, store: None, body },
         })
     }
 
@@ -119,10 +119,10 @@ impl Rig {
     }
 }
 
-fn calls(effects: &[Effect]) -> Vec<&'static str> {
+fn calls(effects: &[Effect]) -> Vec<String> {
     effects
         .iter()
-        .filter_map(|e| if let Effect::CallStore { path, .. } = e { Some(*path) } else { None })
+        .filter_map(|e| if let Effect::CallStore { path, .. } = e { Some(path.to_string()) } else { None })
         .collect()
 }
 

@@ -22,8 +22,7 @@ const FOUND_LEN_MAX: usize = 60;
 const WHOLE: &str = "configuration";
 
 /// Field names of later versions.
-const NOT_BUILT: [&str; 8] =
-    ["fail_open", "template", "templates", "grant", "grants", "quota", "previous", "body_ttl"];
+const NOT_BUILT: [&str; 6] = ["fail_open", "template", "templates", "quota", "previous", "body_ttl"];
 
 const SECRETS: [&str; 8] =
     ["token", "secret", "password", "authorization", "credential", "bearer", "api_key", "private_key"];

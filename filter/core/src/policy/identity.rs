@@ -51,7 +51,7 @@ pub(super) fn scope(
     Ok(ScopePolicy::Sources(resolved))
 }
 
-fn scope_source(at: &At<'_>, field: &str, source: ScopeLayer) -> Result<ScopeSource, ConfigError> {
+pub(super) fn scope_source(at: &At<'_>, field: &str, source: ScopeLayer) -> Result<ScopeSource, ConfigError> {
     let name = |inner: &str, text: &str| at.name(&format!("{field}.{inner}"), text);
     Ok(match source {
         ScopeLayer::Jwt(jwt) => ScopeSource::Jwt {
@@ -155,7 +155,7 @@ pub(super) fn fingerprint(at: &At<'_>, layer: FingerprintLayer) -> Result<Finger
 }
 
 /// A name, or a JSON pointer whose escapes are `~0` and `~1`.
-fn check_property(at: &At<'_>, field: &str, property: &str) -> Result<(), ConfigError> {
+pub(super) fn check_property(at: &At<'_>, field: &str, property: &str) -> Result<(), ConfigError> {
     let mut escapes = property.split('~').skip(1);
     let good = !property.is_empty()
         && property.chars().count() <= PROPERTY_LEN_MAX
@@ -165,6 +165,20 @@ fn check_property(at: &At<'_>, field: &str, property: &str) -> Result<(), Config
 }
 
 fn path_template(at: &At<'_>, template: String, variables: Vec<String>) -> Result<PathTemplate, ConfigError> {
+    let names = template_variables(at, "path.template", &template)?;
+    if let Some(unknown) = variables.iter().find(|name| !names.contains(&name.as_str())) {
+        let found = found(Some(&unknown.as_str().into()));
+        return Err(at.error("path.variables", found, "names of the template"));
+    }
+    Ok(PathTemplate { template, variables })
+}
+
+/// The names of a path template's variables.
+pub(super) fn template_variables<'a>(
+    at: &At<'_>,
+    field: &str,
+    template: &'a str,
+) -> Result<Vec<&'a str>, ConfigError> {
     let mut names = Vec::new();
     for segment in template.split('/') {
         let variable = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
@@ -176,7 +190,7 @@ fn path_template(at: &At<'_>, template: String, variables: Vec<String>) -> Resul
             None if literal => {}
             _ => {
                 return Err(at.error(
-                    "path.template",
+                    field,
                     found(Some(&template.into())),
                     "segments that are text or {name}, each name once",
                 ));
@@ -184,11 +198,7 @@ fn path_template(at: &At<'_>, template: String, variables: Vec<String>) -> Resul
         }
     }
     if !template.starts_with('/') {
-        return Err(at.error("path.template", found(Some(&template.into())), "a path that starts with /"));
+        return Err(at.error(field, found(Some(&template.into())), "a path that starts with /"));
     }
-    if let Some(unknown) = variables.iter().find(|name| !names.contains(&name.as_str())) {
-        let found = found(Some(&unknown.as_str().into()));
-        return Err(at.error("path.variables", found, "names of the template"));
-    }
-    Ok(PathTemplate { template, variables })
+    Ok(names)
 }

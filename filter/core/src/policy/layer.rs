@@ -72,6 +72,8 @@ macro_rules! layer {
     };
 }
 
+pub(super) use layer;
+
 layer!(PolicyLayer {
     namespace: String,
     mode: ModeLayer,
@@ -93,6 +95,7 @@ layer!(PolicyLayer {
     key: KeyLayer,
     fingerprint: FingerprintLayer,
     response: ResponseLayer,
+    grant: super::grant::GrantLayer,
 });
 
 layer!(KeyLayer {

@@ -4,6 +4,7 @@
 //! can't do yet is refused at load, never ignored.
 
 mod error;
+mod grant;
 mod identity;
 mod layer;
 #[cfg(feature = "schema")]
@@ -21,6 +22,7 @@ mod tests;
 mod upstream;
 
 pub use error::ConfigError;
+pub use grant::{DetailSource, GrantPolicy, OWN_DETAILS, Place, StatusName};
 pub use route::{Marks, RoutePolicies, route_fields};
 #[cfg(feature = "schema")]
 pub use schema::schema;
@@ -149,6 +151,8 @@ pub struct Policy {
     pub errors: Option<Rc<ErrorTemplate>>,
     /// How far back the same payload under another key is looked for and counted.
     pub same_payload_window_ms: Option<u32>,
+    /// The grant that a request spends, where the route admits grants.
+    pub grant: Option<GrantPolicy>,
 }
 
 impl Policy {

@@ -10,7 +10,7 @@ use super::quantity::{Bytes, Millis};
 use super::shape::reject_misplaced_lists;
 use super::{
     Concurrency, Config, ConfigError, HeaderRules, KeyPolicy, Layers, Markers, Mode, OnLost, Oversized,
-    Policy, ResponsePolicy, Retries, StatusRule, StoreConfig, UnmarkedRoutes, identity, upstream,
+    Policy, ResponsePolicy, Retries, StatusRule, StoreConfig, UnmarkedRoutes, grant, identity, upstream,
 };
 use crate::capture::is_token;
 use crate::error_template::{ErrorTemplate, TemplateError};
@@ -220,7 +220,12 @@ fn unmarked(
         let name = policy.ok_or_else(|| {
             at.error("unmarked_policy", "nothing", "the name of the policy for routes that name none")
         })?;
-        if policies.contains_key(&name) {
+        if let Some(policy) = policies.get(&name) {
+            if policy.grant.is_some() {
+                let expected =
+                    "a policy without a grant: requests of unmarked routes are chosen by their key";
+                return Err(at.error("unmarked_policy", found(Some(&name.as_str().into())), expected));
+            }
             return Ok(name);
         }
         Err(at.error("unmarked_policy", found(Some(&name.as_str().into())), "the name of a policy"))
@@ -262,11 +267,12 @@ pub(super) fn policy(at: &At<'_>, name: String, layers: &[&PolicyLayer]) -> Resu
         Some(ConcurrencyLayer::Conflict) => Concurrency::Conflict,
     };
     let max_run_ms = at.millis("max_run", layer.max_run, 60_000, 1..=MAX_RUN_MS_MAX)?;
-    Ok(Policy {
+    let grant = grant::grant(at, layer.grant, &scope)?;
+    let policy = Policy {
         namespace: at.name("namespace", namespace)?,
         mode,
         methods: methods(at, layer.methods)?,
-        key: key(&At(&format!("{}.key", at.0)), layer.key)?,
+        key: key(&At(&format!("{}.key", at.0)), layer.key, grant.is_none())?,
         scope,
         max_body: At(&format!("{}.fingerprint", at.0)).size("max_body", layer.fingerprint.max_body)?,
         fingerprint: identity::fingerprint(&At(&format!("{}.fingerprint", at.0)), layer.fingerprint)?,
@@ -291,8 +297,11 @@ pub(super) fn policy(at: &At<'_>, name: String, layers: &[&PolicyLayer]) -> Resu
             (None, Mode::Observe) => Some(OBSERVED_WINDOW_MS),
             (None, Mode::Enforce | Mode::Off) => None,
         },
+        grant,
         name,
-    })
+    };
+    grant::check(at, &policy)?;
+    Ok(policy)
 }
 
 fn errors(at: &At<'_>, layer: ErrorsLayer) -> Result<Option<Rc<ErrorTemplate>>, ConfigError> {
@@ -354,7 +363,7 @@ fn methods(at: &At<'_>, methods: Option<Vec<String>>) -> Result<Vec<String>, Con
     Ok(methods)
 }
 
-fn key(at: &At<'_>, layer: KeyLayer) -> Result<KeyPolicy, ConfigError> {
+fn key(at: &At<'_>, layer: KeyLayer, required: bool) -> Result<KeyPolicy, ConfigError> {
     let mut names = vec![at.own_header("header", layer.header.as_deref().unwrap_or("idempotency-key"))?];
     for (i, alias) in at.headers("aliases", layer.aliases)?.into_iter().enumerate() {
         if names.contains(&alias) {
@@ -365,7 +374,7 @@ fn key(at: &At<'_>, layer: KeyLayer) -> Result<KeyPolicy, ConfigError> {
     let max_length = layer.max_length.map_or(255, |count| count.0);
     Ok(KeyPolicy {
         names,
-        required: layer.required.unwrap_or(true),
+        required: layer.required.unwrap_or(required),
         format: match layer.format {
             None | Some(KeyFormatLayer::Lenient) => KeyFormat::Lenient,
             Some(KeyFormatLayer::Structured) => KeyFormat::Structured,

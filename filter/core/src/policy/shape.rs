@@ -6,7 +6,7 @@ use super::error::found;
 use serde_json::Value;
 
 /// Fields that hold a list, wherever they are.
-const LISTS: [&str; 11] = [
+const LISTS: [&str; 13] = [
     "methods",
     "scope",
     "downstream_keys",
@@ -18,6 +18,8 @@ const LISTS: [&str; 11] = [
     "deny",
     "allow",
     "query",
+    "succeeded",
+    "failed",
 ];
 
 /// Fields that hold a list below one parent only.

@@ -467,7 +467,6 @@ fn secrets_are_refused_and_not_repeated() {
 fn what_is_not_built_is_refused_and_never_ignored() {
     for (path, value) in [
         ("policies/payments/fail_open", json!({"owner": "me"})),
-        ("policies/payments/grant", json!({})),
         ("policies/payments/response/template", json!("x")),
         ("policies/payments/fingerprint/numbers", json!("jcs")),
     ] {

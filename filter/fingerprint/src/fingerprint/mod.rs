@@ -11,6 +11,10 @@ mod media;
 mod options;
 mod path;
 mod query;
+mod text;
+
+pub use path::variable;
+pub use text::{BodyTexts, NoText};
 
 pub use options::{
     BodyRule, DuplicateMembers, FingerprintOptions, FingerprintPolicy, PathTemplate, QueryRule,

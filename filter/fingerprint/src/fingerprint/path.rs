@@ -24,6 +24,12 @@ pub(super) fn add(template: Option<&PathTemplate>, path: &[u8], digest: &mut Par
     }
 }
 
+/// One variable of a path, as it is written there.
+pub fn variable<'a>(template: &'a str, path: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let path = path.split(|b| *b == b'?').next().unwrap_or_default();
+    variables(template, path)?.into_iter().find(|(found, _)| *found == name).map(|(_, value)| value)
+}
+
 /// The variables of a path in the order of the template, if it matches segment by segment.
 fn variables<'a>(template: &'a str, path: &'a [u8]) -> Option<Vec<(&'a str, &'a [u8])>> {
     let mut found = Vec::new();

@@ -5,6 +5,7 @@ mod dashboards;
 mod detached;
 mod edges;
 mod endings;
+mod grants;
 mod guarded;
 mod hostile;
 mod instances;

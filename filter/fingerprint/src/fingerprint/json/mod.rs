@@ -18,7 +18,7 @@ mod select;
 
 pub(super) use canonical::{Sink, write};
 pub(super) use document::{Document, NotCanonical, Span};
-pub(super) use select::{Selection, select};
+pub(super) use select::{Selection, select, sole};
 
 /// Deepest nesting of objects and arrays. Readers differ beyond some hundreds, and a deeper body
 /// is compared by bytes.

@@ -23,7 +23,7 @@ pub fn select(
     let mut spans = Vec::with_capacity(properties.len());
     for property in properties {
         spans.push(match property.strip_prefix('/') {
-            Some(pointer) => by_pointer(document, pointer),
+            Some(pointer) => by_pointer(document, pointer, |_, _| false)?,
             None => by_name(document, property, duplicates)?,
         });
     }
@@ -58,21 +58,41 @@ fn lower(text: &str) -> impl Iterator<Item = char> {
     text.chars().flat_map(char::to_lowercase)
 }
 
-fn by_pointer(document: &Document<'_>, pointer: &str) -> Option<Span> {
+/// The value at a pointer of which a reader that ignores the case of names finds no other one.
+pub fn sole(document: &Document<'_>, pointer: &str) -> Result<Option<Span>, NotCanonical> {
+    let alike = |name: &[u8], wanted: &str| {
+        name != wanted.as_bytes()
+            && core::str::from_utf8(name).is_ok_and(|name| lower(name).eq(lower(wanted)))
+    };
+    by_pointer(document, pointer.strip_prefix('/').unwrap_or(pointer), alike)
+}
+
+/// Follows a pointer. `doubtful` names beside one on the way make it ambiguous.
+fn by_pointer(
+    document: &Document<'_>,
+    pointer: &str,
+    doubtful: impl Fn(&[u8], &str) -> bool,
+) -> Result<Option<Span>, NotCanonical> {
     let mut span = document.root();
     for token in pointer.split('/') {
         let name = token.replace("~1", "/").replace("~0", "~");
-        span = match document.object_at(&span) {
+        let next = match document.object_at(&span) {
             Some(object) => {
                 let members = document.members_of(object);
-                let place =
-                    members.binary_search_by(|member| document.name(member).cmp(name.as_bytes())).ok()?;
-                members.get(place)?.value()
+                if members.iter().any(|member| doubtful(document.name(member), &name)) {
+                    return Err(NotCanonical::Duplicate);
+                }
+                let place = members.binary_search_by(|member| document.name(member).cmp(name.as_bytes()));
+                place.ok().and_then(|place| members.get(place)).map(super::member::Member::value)
             }
-            None => element(document, &span, index(&name)?)?,
+            None => index(&name).and_then(|index| element(document, &span, index)),
         };
+        match next {
+            Some(next) => span = next,
+            None => return Ok(None),
+        }
     }
-    Some(span)
+    Ok(Some(span))
 }
 
 /// Digits without a leading zero; `-` is an element that does not exist.
