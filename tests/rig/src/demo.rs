@@ -4,10 +4,12 @@
 
 use anyhow::{Context, Result};
 use fencepost_rig::client::{Answer, Call};
-use fencepost_rig::envoy::Route;
-use fencepost_rig::policy_file;
+use fencepost_rig::envoy::{Envoy, Route, Setup, loopback};
+use fencepost_rig::postgres::Postgres;
+use fencepost_rig::service::{Options, Service};
 use fencepost_rig::stack::Stack;
-use fencepost_rig::tools;
+use fencepost_rig::upstream::Upstream;
+use fencepost_rig::{grants, policy_file, tools};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -40,7 +42,9 @@ pub async fn run() -> Result<ExitCode> {
     eprintln!("Starting the store service (SQLite), a sample upstream and Envoy with the filter ...");
     let stack = start().await?;
     eprintln!("Sending requests to http://{} ...\n", stack.proxy());
-    let rows = rows(&stack).await?;
+    let mut rows = rows(&stack).await?;
+    eprintln!("Starting PostgreSQL and two instances of the service for one-time grants ...\n");
+    rows.extend(grant_rows().await?);
     print_table(&rows);
     let kept = rows.iter().all(|row| row.ok);
     stack.stop().await?;
@@ -67,7 +71,7 @@ fn payment(user: &str, key: &str, amount: u32) -> Call {
 
 async fn rows(stack: &Stack) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    let mut check = |promise: Promise, answer: &Answer| rows.push(row(stack, &promise, answer));
+    let mut check = |promise: Promise, answer: &Answer| rows.push(row(stack.upstream(), &promise, answer));
     let promise = |what, request, expected, runs| Promise { what, request, expected, runs };
 
     let first = stack.send(&payment("alice", "order-1", 100)).await?;
@@ -122,8 +126,45 @@ async fn rows(stack: &Stack) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn row(stack: &Stack, promise: &Promise, answer: &Answer) -> Row {
-    let runs = stack.upstream().executions();
+/// A grant before two proxies, each with an instance of the service of its own, on one PostgreSQL.
+async fn grant_rows() -> Result<Vec<Row>> {
+    const FIRST: &str = "018f2b1c-7e52-7cc3-98c4-dc0c0c07398f";
+    const OTHER: &str = "018f2b1c-7e52-7cc3-98c4-dc0c0c073990";
+    let (url, upstream) = (Postgres::shared().await.try_create_database().await?, Upstream::start().await?);
+    let (_folder, issuers) = grants::issuers(&serde_json::Value::Null)?;
+    let mut sides = Vec::new();
+    for _ in 0..2 {
+        let options = Options::on(&url).arguments(&["--issuers", &issuers]);
+        let service = Service::start(options).await.context("start an instance")?;
+        let configuration = grants::configuration(&grants::policy());
+        let setup = Setup::new(upstream.addr()).guarded(configuration, service.addr());
+        let envoy = Envoy::start(&setup.route(grants::route()).change(loopback::add)).await?;
+        sides.push((envoy, service));
+    }
+    let token = grants::credit("demo-grant", "250.00", 600);
+    let mut rows = Vec::new();
+    for (side, what, request, operation, expected) in [
+        (0, "a grant, spent once", "instance 1: credits 250.00, operation A", FIRST, "201"),
+        (1, "the grant again", "instance 2: operation B", OTHER, "403 grant_not_available"),
+        (1, "retry of the first", "instance 2: operation A again", FIRST, "201 replayed"),
+    ] {
+        let (envoy, _) = sides.get(side).context("no such side")?;
+        let call = Call::post(grants::CREDITS).user("alice").header("x-grant", &token);
+        let call = call.header("x-operation-id", operation).header("content-type", "application/json");
+        let answer = call.body(r#"{"amount":250.00,"currency":"USD"}"#).send(envoy.proxy()).await?;
+        let promise = Promise { what, request, expected, runs: 1 };
+        rows.push(row(&upstream, &promise, &answer));
+    }
+    for (envoy, service) in sides {
+        envoy.stop().await?;
+        service.stop().await?;
+    }
+    upstream.close().await;
+    Ok(rows)
+}
+
+fn row(upstream: &Upstream, promise: &Promise, answer: &Answer) -> Row {
+    let runs = upstream.executions();
     let got = seen(answer);
     Row {
         what: promise.what,
@@ -172,5 +213,7 @@ fn print_table(rows: &[Row]) {
             println!("{}", widths.iter().map(|width| "-".repeat(*width)).collect::<Vec<_>>().join("  "));
         }
     }
-    println!("\n`upstream runs` counts what the upstream has really run so far, in all.");
+    println!(
+        "\n`upstream runs` counts what the upstream has really run so far; that of the grants has a count of its own."
+    );
 }
