@@ -8,6 +8,7 @@ use fencepost_protocol::grants::OperationId;
 use fencepost_rig::client::Call;
 use fencepost_rig::service::{Options, Service};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use std::net::SocketAddr;
 use std::process::Command;
 
@@ -149,10 +150,28 @@ async fn a_held_key_for_a_person_is_found_over_http_by_operators_only() {
     let mut recovery = settings(provider.addr, true);
     recovery["give_up"] = json!({"attempts": 1});
     let files = Files::new(&recovery);
-    let service = files.serve(&url).await;
-    let keys = async |query: &str| {
-        Call::get(&format!("/v1/recovery/keys{query}")).send(service.addr()).await.unwrap()
+    let tokens = ["operator", "filter", "admit"].map(|role| (role, json!([])));
+    let tokens: Vec<Value> = tokens
+        .into_iter()
+        .chain([("elsewhere", json!(["other"]))])
+        .map(|(name, prefixes)| {
+            let role = if name == "elsewhere" { "operator" } else { name };
+            let digest = hex::encode(Sha256::digest(name));
+            let prefixes = if role == "filter" { json!(["test"]) } else { prefixes };
+            json!({"token_sha256": digest, "roles": [role], "key_prefixes": prefixes})
+        })
+        .collect();
+    std::fs::write(files.path("tokens.json"), json!(tokens).to_string()).unwrap();
+    let arguments = ["--recovery", &files.path("recovery.json"), "--token-file", &files.path("tokens.json")];
+    let service = Service::start(Options::on(&url).arguments(&arguments)).await.unwrap();
+    let ask = async |token: &str, query: &str| {
+        let call = Call::get(&format!("/v1/recovery/keys{query}"));
+        call.header("authorization", format!("Bearer {token}")).send(service.addr()).await.unwrap()
     };
+    for (token, status) in [("filter", 403), ("admit", 403), ("nobody", 401)] {
+        assert_eq!(ask(token, "").await.status, status, "{token}");
+    }
+    let keys = async |query: &str| ask("operator", query).await;
     assert_eq!(keys("").await.json(), json!({"keys": [], "next": null}));
     let key = format!("test:{}", "ab".repeat(16));
     let sql = format!(
@@ -170,6 +189,7 @@ async fn a_held_key_for_a_person_is_found_over_http_by_operators_only() {
     );
     assert!(marked["keys"][0]["version"].as_str().unwrap().starts_with("7."));
     assert_eq!(keys(&format!("?after={key}")).await.json()["keys"], json!([]));
+    assert_eq!(ask("elsewhere", "").await.json()["keys"], json!([]), "of other prefixes");
     for wrong in ["?limit=0", "?limit=1001", "?after=x", "?x=1"] {
         assert_eq!(keys(wrong).await.status, 400, "{wrong}");
     }
