@@ -25,7 +25,7 @@ use auth::Caller;
 pub use auth::{Role, TokenFileError, Tokens};
 use console::Console;
 pub use problem::Problem;
-pub use server::{Server, ServerOptions};
+pub use server::{Limits, Server, ServerOptions};
 
 use crate::grant::service::Grants;
 use crate::recovery::store::RecoveryStore;

@@ -8,11 +8,10 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-
-/// How long a request's head may take.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Streams of one HTTP/2 connection. A proxy has few connections and parks a claim in each stream,
 /// so this must not be what bounds waiting.
@@ -31,17 +30,43 @@ pub struct ServerOptions {
     pub drain_timeout: Duration,
 }
 
+/// What one peer, or all of them, may take of the listener.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How long a request's head may take, and a connection be idle before it.
+    pub head_timeout: Duration,
+    /// Most connections at once; more wait to be accepted. A proxy needs one for each of its
+    /// workers and clusters, so this is far beyond honest use, and below the usual bound on open
+    /// files, which the store needs as well.
+    pub connections_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { head_timeout: Duration::from_secs(10), connections_max: 10_000 }
+    }
+}
+
 /// A bound listener.
 pub struct Server {
     listener: TcpListener,
     router: Router,
     options: ServerOptions,
+    limits: Limits,
+    places: Arc<Semaphore>,
 }
 
 impl Server {
     /// Binds the address.
     pub async fn bind(addr: SocketAddr, api: Api, options: ServerOptions) -> io::Result<Self> {
-        Ok(Self { listener: TcpListener::bind(addr).await?, router: api.router(), options })
+        let limits = Limits::default();
+        let places = Arc::new(Semaphore::new(limits.connections_max));
+        Ok(Self { listener: TcpListener::bind(addr).await?, router: api.router(), options, limits, places })
+    }
+
+    /// With other limits.
+    pub fn limited(self, limits: Limits) -> Self {
+        Self { limits, places: Arc::new(Semaphore::new(limits.connections_max)), ..self }
     }
 
     /// Where it listens.
@@ -57,8 +82,8 @@ impl Server {
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => self.connection(stream, &graceful),
+                accepted = self.accept() => match accepted {
+                    Ok((stream, place)) => self.connection(stream, place, &graceful),
                     Err(error) => {
                         tracing::warn!(%error, "accept failed");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -70,11 +95,18 @@ impl Server {
         tokio::time::timeout(self.options.drain_timeout, graceful.shutdown()).await.is_ok()
     }
 
-    fn connection(&self, stream: TcpStream, graceful: &GracefulShutdown) {
+    /// The next connection, once there is a place for it.
+    async fn accept(&self) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+        let place = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
+        let (stream, _) = self.listener.accept().await?;
+        Ok((stream, place))
+    }
+
+    fn connection(&self, stream: TcpStream, place: OwnedSemaphorePermit, graceful: &GracefulShutdown) {
         // Replies are single small writes: waiting to join them only costs time.
         let _ = stream.set_nodelay(true);
         let mut builder = Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(self.limits.head_timeout);
         builder
             .http2()
             .timer(TokioTimer::new())
@@ -89,6 +121,7 @@ impl Server {
             if let Err(error) = watched.await {
                 tracing::debug!(%error, "connection ended");
             }
+            drop(place);
         });
     }
 }

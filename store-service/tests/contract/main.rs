@@ -13,6 +13,7 @@ mod finishing;
 mod grace;
 mod holding;
 mod holds;
+mod hostile;
 mod http_edges;
 mod instances;
 mod outages;
@@ -48,6 +49,7 @@ macro_rules! contract {
 }
 
 contract! {
+    hostile::text_of_people_is_kept_as_text,
     holding::one_winner_among_128_callers,
     holding::at_most_one_holder_under_claim_and_release_loops,
     holding::stale_holder_that_finishes_last_changes_nothing,

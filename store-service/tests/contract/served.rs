@@ -4,7 +4,7 @@ use bytes::Bytes;
 use fencepost_protocol::claims::{ClaimRequest, CompleteRequest};
 use fencepost_protocol::{FRAME_MEDIA_TYPE, encode};
 use fencepost_store::entry::{Claim, Complete};
-use fencepost_store::http::{Api, Server, ServerOptions, Tokens};
+use fencepost_store::http::{Api, Limits, Server, ServerOptions, Tokens};
 use fencepost_store::service::Service;
 use fencepost_store::store::Store;
 use http_body_util::{BodyExt, Full};
@@ -55,10 +55,15 @@ impl Reply {
 
 impl Served {
     pub async fn start(store: Arc<dyn Store>, tokens: Tokens) -> Self {
+        Self::limited(store, tokens, Limits::default()).await
+    }
+
+    pub async fn limited(store: Arc<dyn Store>, tokens: Tokens, limits: Limits) -> Self {
         let service = Service::new(store);
         let api = Api::new(service.clone(), tokens, None);
         let options = ServerOptions { drain_timeout: Duration::from_secs(5) };
-        let server = Server::bind("127.0.0.1:0".parse().unwrap(), api, options).await.unwrap();
+        let server =
+            Server::bind("127.0.0.1:0".parse().unwrap(), api, options).await.unwrap().limited(limits);
         let addr = server.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(server.serve(async {

@@ -55,3 +55,30 @@ fn every_dependency_comes_from_one_registry() {
     assert_eq!(sources.len(), 1, "{sources:?}");
     assert!(sources.iter().all(|source| source.starts_with("registry+")), "{sources:?}");
 }
+
+/// A comparison that stops at the first difference tells a guesser how far it is right.
+#[test]
+fn secrets_are_compared_in_constant_time() {
+    let mut folders = vec![repository().join("store-service/src")];
+    let mut comparisons = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            comparisons += code.matches(".ct_eq(").count() + code.matches(".verify_slice(").count();
+            for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+                let is_comparison = line.contains("==") || line.contains("!=");
+                let names_secret = ["token_sha256", "mac_bytes", "signature ==", "secret ==", "finalize()"]
+                    .iter()
+                    .any(|name| line.contains(name));
+                assert!(!(is_comparison && names_secret), "{}: {}", path.display(), line.trim());
+            }
+        }
+    }
+    assert!(comparisons >= 2, "only {comparisons} comparisons in constant time");
+}
