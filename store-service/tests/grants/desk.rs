@@ -198,40 +198,43 @@ async fn nobody_says_failed_while_an_owner_may_be_sending__sqlite() {
     nobody_says_failed_while_an_owner_may_be_sending(&Office::sqlite().await).await;
 }
 
-/// The owner records while the order waits for the row: the order is about what is no more.
+/// The owner records while the order waits for the row: the order is about what is no more, whether
+/// or not a person could end what it has become.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_that_meets_the_owners_record_does_nothing() {
     let office = Office::postgres().await;
-    let operation = office.admitted().await;
-    assert_eq!(office.record(&operation, "admitted", "unknown").await.status, 200);
-    let shown = office.json("operator", &["operations", "show", operation.as_str()]).await;
     let url = office.url.clone().unwrap();
     let (owner, watcher) = (connect(&url).await, connect(&url).await);
-    owner
-        .batch_execute(&format!(
-            "BEGIN; UPDATE fencepost.operations SET status = 'failed', reference = 'declined',
-                           updated_at = clock_timestamp() WHERE operation_id = '{operation}'"
-        ))
-        .await
-        .unwrap();
-    let order = json!({"version": shown["version"], "reason": "r", "outcome": "succeeded"});
-    let call = Call::post(&format!("/v1/operator/operations/{operation}/settle")).json(&order);
-    let ordered = office.call("operator", call);
-    let gate = async {
-        until("the order waits for the row", async || {
-            let waiting = "SELECT count(*) FROM pg_stat_activity
-                           WHERE wait_event_type = 'Lock' AND query LIKE '-- operation_settle%'
-                             AND datname = current_database()";
-            count(&watcher, waiting).await == 1
-        })
-        .await;
-        owner.batch_execute("COMMIT").await.unwrap();
-    };
-    let (answer, ()) = tokio::join!(ordered, gate);
-    assert_eq!(told(&answer).1, "version_changed");
-    let shown = office.json("operator", &["operations", "show", operation.as_str()]).await;
-    assert_eq!((&shown["status"], &shown["reference"]), (&json!("failed"), &json!("declined")));
-    assert_eq!(shown["history"], json!([]));
+    for status in ["failed", "needs_reconciliation"] {
+        let operation = office.admitted().await;
+        assert_eq!(office.record(&operation, "admitted", "unknown").await.status, 200);
+        let shown = office.json("operator", &["operations", "show", operation.as_str()]).await;
+        owner
+            .batch_execute(&format!(
+                "BEGIN; UPDATE fencepost.operations SET status = '{status}', reference = 'declined',
+                               updated_at = clock_timestamp() WHERE operation_id = '{operation}'"
+            ))
+            .await
+            .unwrap();
+        let order = json!({"version": shown["version"], "reason": "r", "outcome": "succeeded"});
+        let call = Call::post(&format!("/v1/operator/operations/{operation}/settle")).json(&order);
+        let ordered = office.call("operator", call);
+        let gate = async {
+            until("the order waits for the row", async || {
+                let waiting = "SELECT count(*) FROM pg_stat_activity
+                               WHERE wait_event_type = 'Lock' AND query LIKE '-- operation_settle%'
+                                 AND datname = current_database()";
+                count(&watcher, waiting).await == 1
+            })
+            .await;
+            owner.batch_execute("COMMIT").await.unwrap();
+        };
+        let (answer, ()) = tokio::join!(ordered, gate);
+        assert_eq!(told(&answer).1, "version_changed");
+        let shown = office.json("operator", &["operations", "show", operation.as_str()]).await;
+        assert_eq!((&shown["status"], &shown["reference"]), (&json!(status), &json!("declined")));
+        assert_eq!(shown["history"], json!([]));
+    }
 }
 
 /// The list finds what it is asked for and pages through the rest.
