@@ -282,3 +282,26 @@ async fn without_tokens_the_console_answers_to_this_machine_alone() {
     let page = Call::get("/console").header("cookie", cookie).header("host", to.to_string());
     assert_eq!(page.send(to).await.unwrap().status, 200);
 }
+
+/// What recovery could not settle is on the first page.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_recovery_gave_up_are_on_the_first_page() {
+    let office = Office::postgres().await;
+    let unknown = UnknownRequest { v: 1, key: key(1), token: token(1), cause: UnknownCause::Timeout };
+    frame(&office, "/v1/claims", &claim(1, 1), b"").await;
+    frame(&office, "/v1/unknown", &unknown, b"").await;
+    let client = crate::support::connect(office.url.as_ref().unwrap()).await;
+    client
+        .batch_execute(
+            "INSERT INTO fencepost.held_keys (key, version_fence, version_updated_at, turn, attempts, next_at, result,
+                                              for_person, marked_at, taken_by)
+             SELECT key, fence, updated_at, 1, 8, now(), 'absent', 'the provider <b>knows</b> nothing', now(), 'i1'
+             FROM fencepost.entries",
+        )
+        .await
+        .unwrap();
+    let (cookie, _) = log_in(&office).await;
+    let page = send(&office, Call::get("/console").header("cookie", &cookie)).await.text();
+    assert!(page.contains("Keys that recovery has given to a person"), "{page}");
+    assert!(page.contains("the provider &lt;b&gt;knows&lt;/b&gt; nothing"), "{page}");
+}

@@ -49,6 +49,7 @@ pub async fn overview(State(api): State<Api>, request: Request) -> Response {
                 (entry_table(&unknown))
                 (more(unknown.len(), "/console/entries?state=unknown"))
             }
+            (given_up(&api, prefixes.clone()).await?)
             @if let Some(desk) = &desk { (stalled(desk).await?) }
             section {
                 h2 { "In flight" }
@@ -85,6 +86,31 @@ async fn in_force(desk: &Arc<dyn Desk>) -> Result<Markup, Problem> {
                 @if let Some(prefix) = &hold.prefix { " (prefix " code { (prefix) } ")" }
                 @if hold.grants { "; grants issued before " (at(hold.since_us)) " are refused" }
                 ". " (hold.reason)
+            }
+        }
+    })
+}
+
+/// Keys that recovery has given to a person; nothing where there is no recovery.
+async fn given_up(api: &Api, prefixes: Option<Vec<String>>) -> Result<Markup, Problem> {
+    let Some(recovery) = &api.recovery else { return Ok(html! {}) };
+    let keys = recovery.held_list(prefixes, None, FEW).await?;
+    Ok(html! {
+        @if !keys.is_empty() {
+            section {
+                h2 { "Keys that recovery has given to a person" }
+                div.scroll { table {
+                    thead { tr { th { "Since (UTC)" } th { "Why" } th { "Key" } } }
+                    tbody {
+                        @for marked in &keys {
+                            tr {
+                                td { (at(marked.marked_at.0)) }
+                                td { (marked.reason) }
+                                td { a href=(format!("/console/entries/{}", marked.key)) { (marked.key) } }
+                            }
+                        }
+                    }
+                } }
             }
         }
     })
