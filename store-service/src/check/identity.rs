@@ -82,6 +82,8 @@ fn check_policy(
     if let ScopePolicy::Sources(sources) = &policy.scope {
         needs.extend((0..).zip(sources).map(|(i, source)| (format!("scope[{i}]"), Need::Source(source))));
     }
+    let tenant = policy.grant.as_ref().and_then(|grant| grant.tenant.as_ref());
+    needs.extend(tenant.map(|tenant| ("grant.tenant".to_owned(), Need::Source(tenant))));
     let required = (0..).zip(&policy.require_metadata);
     needs.extend(required.map(|(i, name)| (format!("require_metadata[{i}]"), Need::Metadata(name))));
     for (setting, need) in needs {

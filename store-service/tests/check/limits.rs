@@ -300,6 +300,70 @@ const QUANTITIES: &[(&str, &[&str], &[&str])] = &[
     ("P/fingerprint/max_body", &["1B", "16MiB"], &["0B", "17MiB", "16777217B"]),
 ];
 
+/// Fields of a grant, in a policy that has all it needs.
+fn of_grants() -> Vec<(&'static str, Vec<Value>, Vec<Value>)> {
+    let with = |make: &dyn Fn(Value) -> Value, (good, bad): (Vec<Value>, Vec<Value>)| {
+        (good.into_iter().map(make).collect::<Vec<_>>(), bad.into_iter().map(make).collect::<Vec<_>>())
+    };
+    let mut rows = Vec::new();
+    let mut row = |field, (good, bad)| rows.push((field, good, bad));
+    for field in ["token", "operation_id", "operation_mac"] {
+        row(field, with(&|value| json!({"header": value}), own_headers_but_authorization()));
+        row(field, with(&|value| json!({"body": value}), texts(&["/a", "/a~0/b"], &["", "a", "/a~2"])));
+        row(field, (vec![], vec![json!({"constant": "a"}), json!({"scope": {}}), json!({"path": "a"})]));
+    }
+    row("scheme", texts(&["Grant", "x"], &["", "a b", "Bearer", "basic", "DPoP", "x-envoy-a"]));
+    row("caller_namespace", names());
+    row("path", texts(&["/a/{b}"], &["a", "/{}", "/a?"]));
+    row("details", with(&|value| json!({"a": {"constant": value}}), names()));
+    row("details", with(&|value| json!({"a": {"body": value}}), texts(&["/a"], &["a", "/~"])));
+    row("details", with(&|value| json!({"a": {"header": value}}), own_headers()));
+    row(
+        "details",
+        (
+            vec![json!({"a b": {"constant": "1"}}), json!({"fencepost": {"constant": "1"}})],
+            vec![json!({"": {"constant": "1"}}), json!({"fencepost.a": {"constant": "1"}})],
+        ),
+    );
+    row(
+        "status_address",
+        texts(
+            &["/v1/{operation_id}", "https://a/{operation_id}/x"],
+            &["/v1", "v1/{operation_id}", "/{operation_id}/{operation_id}", "/ {operation_id}"],
+        ),
+    );
+    rows
+}
+
+fn own_headers_but_authorization() -> (Vec<Value>, Vec<Value>) {
+    let (good, mut bad) = own_headers();
+    bad.retain(|value| value != "Authorization");
+    (good, bad)
+}
+
+#[test]
+fn schema_and_program_agree_on_the_limits_of_grants() {
+    let mut wrong = Vec::new();
+    for (field, good, bad) in of_grants() {
+        for (value, right) in
+            good.iter().map(|value| (value, true)).chain(bad.iter().map(|value| (value, false)))
+        {
+            let mut document = configuration("key_prefix", &json!("p"));
+            document["policies"]["pay"] = json!({
+                "namespace": "n", "scope": ["peer_san"], "execution": {"detached": {"cluster": "c", "loopback": true, "timeout": "65s"}},
+                "grant": {"token": {"header": "x-grant"}, "operation_id": {"header": "x-op"}, "caller_namespace": "c", "details": {"a": {"constant": "1"}}},
+            });
+            assert_eq!(verdicts(&document), (true, true));
+            document["policies"]["pay"]["grant"][field] = value.clone();
+            let (schema, program) = verdicts(&document);
+            if (schema, program) != (right, right) {
+                wrong.push(format!("{field} {value}: schema {schema}, program {program}, right {right}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn schema_and_program_agree_on_every_limit_of_a_field() {
     let mut wrong = Vec::new();

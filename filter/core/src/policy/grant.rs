@@ -14,10 +14,13 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 
 /// Most details of one operation that a policy binds; the service takes 64, and two are ours.
-const DETAILS_MAX: usize = 48;
+pub(super) const DETAILS_MAX: usize = 48;
 
 /// Beginning of the names of the details that the filter adds.
 pub const OWN_DETAILS: &str = "fencepost.";
+
+/// Schemes of ordinary credentials.
+pub(super) const ORDINARY_SCHEMES: [&str; 5] = ["bearer", "basic", "digest", "negotiate", "dpop"];
 
 /// Stands in `status_address` for the operation's id.
 const OPERATION_ID: &str = "{operation_id}";
@@ -240,7 +243,7 @@ fn token(
     };
     let scheme = scheme.map(|word| at.header("scheme", &word)).transpose()?;
     let authorization = name.eq_ignore_ascii_case("authorization");
-    let ordinary = |word: &str| ["bearer", "basic", "digest", "negotiate", "dpop"].contains(&word);
+    let ordinary = |word: &str| ORDINARY_SCHEMES.contains(&word);
     if scheme.as_deref().map_or(authorization, ordinary) {
         let expected = "a scheme of its own, such as Grant: ordinary credentials are never consumed";
         return Err(at.error("scheme", found(scheme.map(Into::into).as_ref()), expected));

@@ -4,6 +4,7 @@
 //! The numbers are those that `resolve` checks; a test in the service requires that both agree on a
 //! table of values and on random ones. What depends on another field is not said here.
 
+use super::grant::{DETAILS_MAX, ORDINARY_SCHEMES};
 use super::identity::{LIST_LEN_MAX, PROPERTY_LEN_MAX};
 use super::resolve::{
     BODY_MAX, HTTP_HEADERS, KEY_LENGTH_MAX, MAX_RUN_MS_MAX, NAME_LEN_MAX, PROXY_HEADERS, PROXY_PREFIXES,
@@ -76,6 +77,14 @@ const LIMITS: &[(&str, &str, Limit)] = &[
             || json!({"maxLength": NAME_LEN_MAX, "pattern": r#"^[A-Za-z][A-Za-z0-9+.-]*:[!#-;=?-\[\]_a-z~]*$"#}),
         ),
     ),
+    ("GrantLayer", "token", Json(|| grant_place(&without(&HTTP_HEADERS, "authorization")))),
+    ("GrantLayer", "operation_id", Json(|| grant_place(&HTTP_HEADERS))),
+    ("GrantLayer", "operation_mac", Json(|| grant_place(&HTTP_HEADERS))),
+    ("GrantLayer", "scheme", Json(|| header(&[&PROXY_HEADERS[..], &ORDINARY_SCHEMES[..]].concat()))),
+    ("GrantLayer", "caller_namespace", Name),
+    ("GrantLayer", "path", Json(|| json!({"pattern": r"^(/([^/{}?#]*|\{[^/{}]+\}))+$"}))),
+    ("GrantLayer", "details", Json(grant_details)),
+    ("GrantLayer", "status_address", Json(status_address)),
     ("KeyLayer", "header", OwnHeader),
     ("KeyLayer", "aliases", Headers { most: None }),
     ("KeyLayer", "max_length", Count { least: 1, most: KEY_LENGTH_MAX }),
@@ -183,6 +192,37 @@ fn any_case(text: &str) -> String {
         if c.is_ascii_lowercase() { format!("[{c}{}]", c.to_ascii_uppercase()) } else { c.to_string() }
     };
     text.chars().map(one).collect()
+}
+
+/// Where a grant's token or an operation's id may be.
+fn grant_place(others: &[&str]) -> Value {
+    let elsewhere = ["path", "scope", "constant"].map(|kind| json!({"required": [kind]}));
+    let places = json!({
+        "header": header(&[&PROXY_HEADERS[..], others].concat()),
+        "body": {"maxLength": PROPERTY_LEN_MAX, "pattern": "^/([^~]|~[01])*$"},
+    });
+    json!({"properties": places, "not": {"anyOf": elsewhere}})
+}
+
+/// An address or a path with one place for the id.
+fn status_address() -> Value {
+    let id = r"\{operation_id\}";
+    json!({"maxLength": 1_024, "pattern": format!("^(?!.*{id}.*{id})(/|http)[!-~]*{id}[!-~]*$")})
+}
+
+fn grant_details() -> Value {
+    let mut source = grant_place(&HTTP_HEADERS);
+    merge(&mut source, json!({"properties": {"constant": name()}}));
+    if let Some(source) = source.as_object_mut() {
+        source.remove("not");
+    }
+    let mut names = name();
+    merge(&mut names, json!({"not": {"pattern": "^fencepost\\."}}));
+    json!({"maxProperties": DETAILS_MAX, "propertyNames": names, "additionalProperties": source})
+}
+
+fn without<'a>(names: &[&'a str], one: &str) -> Vec<&'a str> {
+    names.iter().filter(|name| **name != one).copied().collect()
 }
 
 fn policies() -> Value {
