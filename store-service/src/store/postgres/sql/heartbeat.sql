@@ -4,3 +4,4 @@
 -- Outcomes: one row.
 SELECT m.store_id, current_setting('transaction_read_only') = 'off' AS writable
 FROM fencepost.meta AS m
+WHERE m.one

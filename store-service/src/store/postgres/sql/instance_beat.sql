@@ -33,3 +33,4 @@ SELECT m.store_id,
        ) AS disturbed
 FROM fencepost.meta AS m
 CROSS JOIN beat AS b
+WHERE m.one
