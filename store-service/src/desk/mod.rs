@@ -5,6 +5,7 @@
 //! audit that only grows. Nothing here is on a request's path, so it has connections of its own.
 
 mod erase;
+mod free;
 mod grant;
 mod hold;
 mod note;
@@ -13,6 +14,7 @@ pub mod postgres;
 pub mod sqlite;
 
 pub use erase::{BATCH as ERASE_BATCH, EraseOrder, Erased};
+pub use free::{FreeDone, FreeOrder, Freed};
 pub use grant::{GrantFilter, GrantSeen, GrantState};
 pub use hold::{HoldDone, HoldOrder, HoldSeen};
 pub use note::{Line, Note, entry_subject, grant_subject, hold_subject, scope_subject};
@@ -56,6 +58,10 @@ pub trait Desk: Send + Sync + 'static {
 
     /// Ends a hold, and writes it down; both or neither. Keys that it has made unknown stay so.
     async fn lift_hold(&self, id: i64, who: String, reason: String) -> Result<HoldDone, StoreError>;
+
+    /// Frees keys that a lifted hold has held and no other holds, in one bounded batch, and writes it
+    /// down; both or neither.
+    async fn free_held(&self, order: FreeOrder) -> Result<FreeDone, StoreError>;
 
     /// Erases answers in one bounded batch, and writes it down; both or neither.
     async fn erase(&self, order: EraseOrder) -> Result<Erased, StoreError>;

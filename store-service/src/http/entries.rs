@@ -28,7 +28,7 @@ const ORDER_MAX: usize = 4 * 1024 * 1024;
 /// How long an order's body may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Longest reason, in bytes.
+/// Longest reason, in characters: browsers count these (or less), too.
 const REASON_LEN_MAX: usize = 1_000;
 
 /// Most entries in one list, and how many without a wish.
@@ -208,8 +208,8 @@ pub fn wrong(what: &str, expected: &str) -> Problem {
 /// A reason that can be written down.
 pub fn reasoned(reason: String) -> Result<String, Problem> {
     // PostgreSQL keeps no NUL in a text.
-    if reason.trim().is_empty() || reason.len() > REASON_LEN_MAX || reason.contains('\0') {
-        return Err(wrong("reason", "why, in 1 to 1000 bytes"));
+    if reason.trim().is_empty() || reason.chars().count() > REASON_LEN_MAX || reason.contains('\0') {
+        return Err(wrong("reason", "why, in 1 to 1000 characters"));
     }
     Ok(reason)
 }

@@ -1,13 +1,15 @@
 //! `/v1/operator/holds`, `/v1/operator/grants/release` and `/v1/operator/erase`: what is decided
 //! about many at once.
 
-use super::entries::{Answered, json, key, order, reasoned, wrong};
+pub use super::entries::reasoned;
+use super::entries::{Answered, json, key, order, wrong};
 use super::{Api, Problem, Role};
-use crate::desk::{EraseOrder as Erase, HoldDone, HoldOrder as Hold, HoldSeen};
+use crate::desk::{EraseOrder as Erase, FreeDone, FreeOrder as Free, HoldDone, HoldOrder as Hold, HoldSeen};
 use crate::entry::Micros;
 use crate::grant::token::GrantKey;
 use crate::operator::desk_model::{
-    EraseOrder, EraseReply, GrantReleaseOrder, HoldOrder, HoldView, HoldsReply, LiftOrder,
+    EraseOrder, EraseReply, FreeOrder, FreeReply, GrantReleaseOrder, HoldOrder, HoldView, HoldsReply,
+    LiftOrder,
 };
 use axum::extract::{Path, Request, State as Shared};
 use axum::http::StatusCode;
@@ -36,6 +38,15 @@ pub async fn lift(Shared(api): Shared<Api>, Path(id): Path<String>, request: Req
     let LiftOrder { reason } = order(&parts.headers, body).await?;
     let reason = reasoned(reason)?;
     told(at.desk.lift_hold(id, at.who, reason).await?).and_then(|view| json(&view))
+}
+
+/// `POST /v1/operator/holds/{id}/free`
+pub async fn free(Shared(api): Shared<Api>, Path(id): Path<String>, request: Request) -> Answered {
+    let hold = id.parse().map_err(|_| wrong("id", "the number of a hold"))?;
+    let (parts, body) = request.into_parts();
+    let at = api.desk(&parts.headers)?;
+    let order = free_checked(hold, order(&parts.headers, body).await?, at.who)?;
+    freed(at.desk.free_held(order).await?).and_then(|reply| json(&reply))
 }
 
 /// `POST /v1/operator/grants/release`
@@ -88,6 +99,26 @@ pub fn checked(order: HoldOrder, who: String) -> Result<Hold, Problem> {
     }
     let reason = reasoned(reason)?;
     Ok(Hold { prefix, since: since_us.map(Micros), keys_for_ms, grants, who, reason })
+}
+
+/// An order to free that makes sense.
+pub fn free_checked(hold: i64, order: FreeOrder, who: String) -> Result<Free, Problem> {
+    let after = order.after.as_deref().map(key).transpose()?;
+    Ok(Free { hold, after, who, reason: reasoned(order.reason)? })
+}
+
+/// What became of an order to free.
+pub fn freed(done: FreeDone) -> Result<FreeReply, Problem> {
+    match done {
+        FreeDone::Done(done) => {
+            let next = done.next.map(|key| key.to_string());
+            Ok(FreeReply { freed: done.freed, kept: done.kept, next })
+        }
+        FreeDone::Standing => {
+            Err(Problem::new(StatusCode::CONFLICT, "hold_stands", "the hold stands: lift it first"))
+        }
+        FreeDone::Absent => Err(Problem::new(StatusCode::NOT_FOUND, "no_hold", "there is no such hold")),
+    }
 }
 
 /// What became of an order about a hold.

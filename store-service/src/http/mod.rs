@@ -15,6 +15,7 @@ mod grant_list;
 mod grants;
 mod health;
 pub(crate) mod holds;
+mod near;
 mod openapi;
 mod operations;
 mod problem;
@@ -101,19 +102,7 @@ impl Api {
             .route("/v1/operations/{id}/finish", post(grant_claims::finish))
             .route("/v1/operations/{id}/renew", post(grants::renew))
             .route("/v1/operations/{id}/take-over", post(grants::take_over))
-            .route("/v1/entries", get(entries::list))
-            .route("/v1/entries/{key}", get(entries::show))
-            .route("/v1/entries/{key}/release", post(entries::release))
-            .route("/v1/entries/{key}/settle", post(entries::settle))
-            .route("/v1/operator/operations", get(operations::list))
-            .route("/v1/operator/operations/{id}", get(operations::show))
-            .route("/v1/operator/operations/{id}/settle", post(operations::settle))
-            .route("/v1/operator/grants", get(grant_list::list))
-            .route("/v1/recovery/keys", get(recovery::keys))
-            .route("/v1/operator/grants/release", post(holds::release_grant))
-            .route("/v1/operator/holds", get(holds::list).post(holds::begin))
-            .route("/v1/operator/holds/{id}/lift", post(holds::lift))
-            .route("/v1/operator/erase", post(holds::erase))
+            .merge(operators(&self))
             .route("/healthz", get(health::healthz))
             .route("/openapi.json", get(openapi::openapi))
             .route("/readyz", get(health::readyz))
@@ -128,7 +117,28 @@ impl Api {
                 std::future::ready(Problem::new(StatusCode::NOT_FOUND, "not_found", detail))
             })
             .with_state(self)
+            .layer(axum::middleware::from_fn(near::named))
             .layer(axum::middleware::map_response(named))
             .layer(axum::middleware::from_fn(crate::trace::call))
     }
+}
+
+/// What people do.
+fn operators(api: &Api) -> Router<Api> {
+    Router::new()
+        .route("/v1/entries", get(entries::list))
+        .route("/v1/entries/{key}", get(entries::show))
+        .route("/v1/entries/{key}/release", post(entries::release))
+        .route("/v1/entries/{key}/settle", post(entries::settle))
+        .route("/v1/operator/operations", get(operations::list))
+        .route("/v1/operator/operations/{id}", get(operations::show))
+        .route("/v1/operator/operations/{id}/settle", post(operations::settle))
+        .route("/v1/operator/grants", get(grant_list::list))
+        .route("/v1/recovery/keys", get(recovery::keys))
+        .route("/v1/operator/grants/release", post(holds::release_grant))
+        .route("/v1/operator/holds", get(holds::list).post(holds::begin))
+        .route("/v1/operator/holds/{id}/lift", post(holds::lift))
+        .route("/v1/operator/holds/{id}/free", post(holds::free))
+        .route("/v1/operator/erase", post(holds::erase))
+        .route_layer(axum::middleware::from_fn_with_state(api.clone(), near::guarded))
 }

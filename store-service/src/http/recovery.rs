@@ -17,7 +17,7 @@ pub async fn keys(State(api): State<Api>, request: Request) -> Answered {
     let caller = api.tokens.caller(request.headers(), Role::Operator)?;
     let Some(store) = &api.recovery else {
         let detail = "this store is lost with the process: there is no recovery on it";
-        return Err(Problem::new(StatusCode::NOT_FOUND, "not_found", detail));
+        return Err(Problem::new(StatusCode::NOT_FOUND, "no_desk", detail));
     };
     let (mut after, mut limit) = (None, LIST_USUAL);
     for (name, text) in query(&request)? {

@@ -180,6 +180,28 @@ pub struct LiftOrder {
     pub reason: String,
 }
 
+/// Frees what a lifted hold has held, in one bounded batch.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FreeOrder {
+    /// Why.
+    pub reason: String,
+    /// Only keys behind this one: what `next` of the last batch said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// What a batch did.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct FreeReply {
+    /// Keys that may run again.
+    pub freed: u64,
+    /// Keys that stay held: by another hold, or because they changed meanwhile.
+    pub kept: u64,
+    /// Where to go on; null: this was the end.
+    pub next: Option<String>,
+}
+
 /// A hold.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HoldView {

@@ -3,11 +3,10 @@
 //! With `--store` it works on the database itself, while no service runs: a hold is begun before the
 //! restored store is served.
 
-use super::client::{CallError, Client};
-use super::desk_model::{HoldOrder, HoldView, HoldsReply, LiftOrder};
-use super::model::{EntryView, ListReply, ReleaseOrder};
+use super::client::Client;
+use super::desk_model::{FreeOrder, FreeReply, HoldOrder, HoldView, HoldsReply, LiftOrder};
 use super::print_desk;
-use super::terminal::{Common, End, ask, ended, milliseconds, print, with_query};
+use super::terminal::{Common, End, ask, ended, milliseconds, print};
 use crate::desk::Desk;
 use crate::http::Problem;
 use crate::http::holds;
@@ -90,8 +89,9 @@ struct Lift {
     #[arg(value_name = "ID")]
     id: i64,
 
-    /// Free the keys that it has held, too; without it they stay unknown until the hold's end.
-    #[arg(long, conflicts_with = "store")]
+    /// Free the keys that it has held and that no other hold holds, too; without it they stay unknown
+    /// until the hold's end. Also for a hold that was lifted before.
+    #[arg(long)]
     free: bool,
 
     /// Why; it goes into the audit.
@@ -120,13 +120,24 @@ impl From<Problem> for End {
     }
 }
 
+/// Where the orders go.
+enum At {
+    Database(Arc<dyn Desk>),
+    Service(Client),
+}
+
 impl Where {
-    /// The desk of the database, where that was named.
-    async fn desk(&self) -> Result<Option<Arc<dyn Desk>>, End> {
-        let Some(url) = &self.store else { return Ok(None) };
+    /// The database, where that was named; otherwise the service.
+    async fn open(&self) -> Result<At, End> {
+        let Some(url) = &self.store else { return Ok(At::Service(Client::new(&self.common.client)?)) };
+        if let crate::store::StoreUrl::Sqlite(path) = url
+            && !path.exists()
+        {
+            return Err(End::Setting(format!("--store {url}: there is no such file")));
+        }
         let store = crate::cli::open_store(url).await.map_err(|error| error.to_string())?;
         let desk = store.desk().ok_or_else(|| format!("--store {url}: it keeps nothing"))?;
-        Ok(Some(desk))
+        Ok(At::Database(desk))
     }
 }
 
@@ -155,12 +166,12 @@ impl Begin {
             ask(&shown, "Begin this hold", "--yes")?;
         }
         let output = self.place.common.output;
-        let view: HoldView = match self.place.desk().await? {
-            Some(desk) => {
+        let view: HoldView = match self.place.open().await? {
+            At::Database(desk) => {
                 let done = desk.begin_hold(holds::checked(order, somebody())?).await;
                 holds::told(done.map_err(Problem::from)?)?
             }
-            None => Client::new(&self.place.common.client)?.post("/v1/operator/holds", &order).await?,
+            At::Service(client) => client.post("/v1/operator/holds", &order).await?,
         };
         print(output, &view, print_desk::hold)
     }
@@ -168,72 +179,77 @@ impl Begin {
 
 impl List {
     async fn run(self) -> Result<(), End> {
-        let reply: HoldsReply = match self.place.desk().await? {
-            Some(desk) => {
-                let found = desk.holds().await.map_err(Problem::from)?;
-                HoldsReply { holds: found.into_iter().map(holds::view).collect() }
-            }
-            None => Client::new(&self.place.common.client)?.get("/v1/operator/holds").await?,
-        };
+        let reply = HoldsReply { holds: self.place.open().await?.holds().await? };
         print(self.place.common.output, &reply, print_desk::holds)
     }
 }
 
 impl Lift {
     async fn run(self) -> Result<(), End> {
+        let at = self.place.open().await?;
+        let found = at.holds().await?.into_iter().find(|hold| hold.id == self.id);
+        let hold = found.ok_or_else(|| End::Refused("no_hold: there is no such hold".into()))?;
         if !self.yes {
-            let shown = format!("hold  {}\n", self.id);
-            ask(&shown, "End this hold: what is not known to have run may run", "--yes")?;
+            let question = match (hold.lifted_at_us, self.free) {
+                (Some(_), true) => "Free the keys that it has held: they may run",
+                (None, true) => "End this hold and free its keys: what is not known to have run may run",
+                (_, false) => "End this hold: what is not known to have run may run",
+            };
+            ask(&print_desk::hold(&hold), question, "--yes")?;
         }
-        let view: HoldView = match self.place.desk().await? {
-            Some(desk) => {
-                let done = desk.lift_hold(self.id, somebody(), self.reason.clone()).await;
-                holds::told(done.map_err(Problem::from)?)?
-            }
-            None => {
-                let client = Client::new(&self.place.common.client)?;
-                let order = LiftOrder { reason: self.reason.clone() };
-                let view = client.post(&format!("/v1/operator/holds/{}/lift", self.id), &order).await?;
-                if self.free {
-                    free(&client, &view, &self.reason).await?;
-                }
-                view
-            }
-        };
+        // One that was lifted before may still have to be freed: the last try may have ended in between.
+        let lifted = hold.lifted_at_us.is_some() && self.free;
+        let view = if lifted { hold } else { at.lift(self.id, &self.reason).await? };
+        if self.free {
+            at.free(self.id, &self.reason).await?;
+        }
         print(self.place.common.output, &view, print_desk::hold)
     }
 }
 
-/// Frees the keys that were held, each by the version that the list showed; one that has changed
-/// since is left.
-async fn free(client: &Client, hold: &HoldView, reason: &str) -> Result<(), End> {
-    let (mut freed, mut left, mut after) = (0_u64, 0_u64, None);
-    loop {
-        let path = with_query(
-            "/v1/entries",
-            vec![
-                ("limit", Some("1000".into())),
-                ("state", Some("unknown".into())),
-                ("prefix", hold.prefix.clone()),
-                ("after", after),
-            ],
-        );
-        let page: ListReply = client.get(&path).await?;
-        for entry in page.entries {
-            if entry.cause.as_deref() != Some("held") {
-                continue;
+impl At {
+    async fn holds(&self) -> Result<Vec<HoldView>, End> {
+        match self {
+            Self::Database(desk) => {
+                Ok(desk.holds().await.map_err(Problem::from)?.into_iter().map(holds::view).collect())
             }
-            let order = ReleaseOrder { version: entry.version, reason: reason.to_owned(), force: false };
-            match client.post::<EntryView>(&format!("/v1/entries/{}/release", entry.key), &order).await {
-                Ok(_) => freed += 1,
-                Err(CallError::Refused(_)) => left += 1,
-                Err(error) => return Err(error.into()),
+            Self::Service(client) => Ok(client.get::<HoldsReply>("/v1/operator/holds").await?.holds),
+        }
+    }
+
+    async fn lift(&self, id: i64, reason: &str) -> Result<HoldView, End> {
+        match self {
+            Self::Database(desk) => {
+                let reason = holds::reasoned(reason.to_owned())?;
+                let done = desk.lift_hold(id, somebody(), reason).await;
+                Ok(holds::told(done.map_err(Problem::from)?)?)
+            }
+            Self::Service(client) => {
+                let order = LiftOrder { reason: reason.to_owned() };
+                Ok(client.post(&format!("/v1/operator/holds/{id}/lift"), &order).await?)
             }
         }
-        eprintln!("{freed} keys freed, {left} left because they had changed");
-        match page.next {
-            Some(next) => after = Some(next),
-            None => return Ok(()),
+    }
+
+    /// Frees the keys that were held and that no other hold holds, batch by batch.
+    async fn free(&self, id: i64, reason: &str) -> Result<(), End> {
+        let (mut freed, mut kept, mut after) = (0_u64, 0_u64, None);
+        loop {
+            let order = FreeOrder { reason: reason.to_owned(), after };
+            let batch: FreeReply = match self {
+                Self::Database(desk) => {
+                    let order = holds::free_checked(id, order, somebody())?;
+                    holds::freed(desk.free_held(order).await.map_err(Problem::from)?)?
+                }
+                Self::Service(client) => {
+                    client.post(&format!("/v1/operator/holds/{id}/free"), &order).await?
+                }
+            };
+            (freed, kept, after) = (freed + batch.freed, kept + batch.kept, batch.next);
+            if after.is_none() {
+                eprintln!("{freed} keys freed; {kept} kept, because another hold holds them or they changed");
+                return Ok(());
+            }
         }
     }
 }

@@ -28,9 +28,10 @@ pub fn list(reply: &ListReply) -> String {
 /// One entry with what people did to it.
 pub fn entry(entry: &EntryView) -> String {
     let mut text = String::new();
-    let mut line = |name: &str, value: String| {
+    let mut raw = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<12} {value}");
     };
+    let mut line = |name: &str, value: String| raw(name, printable(&value));
     line("key", entry.key.clone());
     line("state", entry.state.clone());
     line("version", entry.version.clone());
@@ -64,8 +65,9 @@ pub fn entry(entry: &EntryView) -> String {
         line("", format!("{name}: {}", shown(value)));
     }
     if let Some(body) = &entry.body {
-        line("body", shown(body));
+        raw("body", block(body));
     }
+    let mut line = |name: &str, value: String| raw(name, printable(&value));
     for done in entry.audit.iter().flatten() {
         line("audit", audit(done));
     }
@@ -85,17 +87,37 @@ fn audit(line: &AuditLine) -> String {
     )
 }
 
-/// Text as it is, other bytes as base64 in JSON; nothing that a terminal would obey.
+/// Text as it is, other bytes as base64 in JSON.
 fn shown(octets: &Octets) -> String {
     match std::str::from_utf8(&octets.0) {
-        Ok(text) => printable(text),
+        Ok(text) => text.to_owned(),
         Err(_) => serde_json::to_string(octets).unwrap_or_default(),
     }
 }
 
-/// Nothing that a terminal would obey.
+/// A body: each line of it indented, so that none of them looks like a line of ours.
+fn block(octets: &Octets) -> String {
+    let text = shown(octets);
+    let lines: Vec<_> = text.split('\n').map(|line| printable(line.trim_end_matches('\r'))).collect();
+    lines.join("\n             ")
+}
+
+/// One line, with nothing in it that a terminal would obey, nor what turns the direction of reading:
+/// whoever wrote it can't make it look like another line.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => line.push_str("\\n"),
+            '\t' => line.push_str("\\t"),
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                line.push('\u{fffd}');
+            }
+            c if c.is_control() => line.push('\u{fffd}'),
+            c => line.push(c),
+        }
+    }
+    line
 }
 
 /// A duration in the unit that fits.
@@ -146,5 +168,34 @@ mod tests {
     #[test]
     fn nothing_that_a_terminal_obeys_is_printed() {
         assert_eq!(printable("a\u{1b}[31mb\r"), "a\u{fffd}[31mb\u{fffd}");
+        for turned in ['\u{202e}', '\u{2066}', '\u{2069}', '\u{200f}', '\u{2028}', '\u{85}'] {
+            assert_eq!(printable(&format!("a{turned}b")), "a\u{fffd}b");
+        }
+    }
+
+    #[test]
+    fn nobody_forges_a_line_of_an_entry() {
+        let forged = "x\naudit        2026-01-01 00:00:00 release by ann: unknown -> released: fine";
+        let shown = entry(&EntryView {
+            headers: Some(vec![("a\nstate        released".into(), Octets(forged.into()))]),
+            body: Some(Octets(format!("{forged}\r\n\nkey          other").into())),
+            audit: Some(vec![AuditLine {
+                at_us: 0,
+                who: forged.into(),
+                action: "release".into(),
+                version: "1.1".into(),
+                state_before: "unknown".into(),
+                state_after: "released".into(),
+                forced: false,
+                reason: forged.into(),
+            }]),
+            status: Some(200),
+            ..EntryView::default()
+        });
+        for (name, times) in [("audit", 1), ("key", 1), ("state", 1)] {
+            let lines = shown.lines().filter(|line| line.split(' ').next() == Some(name));
+            assert_eq!(lines.count(), times, "{shown}");
+        }
+        assert!(shown.contains("body         x\n             audit"), "{shown}");
     }
 }

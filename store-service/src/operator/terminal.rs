@@ -1,6 +1,7 @@
 //! What the commands share: how they print, ask a person, and end.
 
 use super::client::{CallError, ClientArgs};
+use super::print::printable;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
@@ -61,7 +62,7 @@ pub fn ended(result: Result<(), End>) -> ExitCode {
     let (text, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,
         Err(End::Declined) => ("nothing was done".to_owned(), 1),
-        Err(End::Call(error @ CallError::Refused(_))) => (error.to_string(), 1),
+        Err(End::Call(error @ CallError::Refused(_))) => (printable(&error.to_string()), 1),
         Err(End::Call(error)) => (error.to_string(), 2),
         Err(End::Refused(text)) => (text, 1),
         Err(End::Setting(text)) => (text, 2),

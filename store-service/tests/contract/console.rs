@@ -286,3 +286,25 @@ async fn entries_of_a_service_on_loopback_need_no_token() {
     let listed = run(&["entries", "list", "--url", &url, "--all", "--output", "json"]).await;
     assert_eq!(json_of(&listed), json!({"entries": [], "next": null}));
 }
+
+/// HTTP/2 has no `Host`: the name is in `:authority`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_console_works_over_http2() {
+    let bed = Bed::real(StoreKind::Sqlite).await;
+    let served = Served::start(bed.store.clone(), Tokens::open()).await;
+    let asked = |host: Option<&str>, body: &str| {
+        let mut request = served.request("POST", "/console/login", body.to_owned());
+        request.headers_mut().remove("host");
+        let form = "application/x-www-form-urlencoded".parse().unwrap();
+        request.headers_mut().insert("content-type", form);
+        let origin = format!("http://{}", served.addr);
+        request.headers_mut().insert("origin", origin.parse().unwrap());
+        if let Some(host) = host {
+            *request.uri_mut() = format!("http://{host}/console/login").parse().unwrap();
+        }
+        request
+    };
+    let begun = served.send_h2(asked(None, "")).await;
+    assert_eq!((begun.status, begun.header("location")), (303, "/console"));
+    assert_eq!(served.send_h2(asked(Some("evil.example:7070"), "")).await.status, 403);
+}

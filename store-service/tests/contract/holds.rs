@@ -1,9 +1,11 @@
 //! Holds after a restored backup, and erasing what one caller was answered.
 
 use crate::bed::*;
-use fencepost_protocol::ScopeDigest;
 use fencepost_protocol::claims::{ReleaseCause, UnknownCause};
-use fencepost_store::desk::{Desk, EraseOrder, HoldDone, HoldOrder, HoldSeen, hold_subject, scope_subject};
+use fencepost_protocol::{ScopeDigest, StoreKey};
+use fencepost_store::desk::{
+    Desk, EraseOrder, FreeDone, FreeOrder, Freed, HoldDone, HoldOrder, HoldSeen, hold_subject, scope_subject,
+};
 use fencepost_store::entry::{Claim, ClaimOutcome, Micros, Ruling, SettleReply};
 use fencepost_store::store::StoreKind;
 use futures_util::future::join_all;
@@ -143,6 +145,49 @@ pub async fn held_keys_are_free_when_the_hold_is_over(kind: StoreKind) {
     bed.granted(&claim(2, 1)).await;
 }
 
+async fn free(bed: &Bed, hold: i64) -> FreeDone {
+    let order = FreeOrder { hold, after: None, who: "bob".into(), reason: "looked through".into() };
+    desk(bed).free_held(order).await.unwrap()
+}
+
+fn freed(freed: u64, kept: u64) -> FreeDone {
+    FreeDone::Done(Freed { freed, kept, next: None })
+}
+
+/// A hold that is lifted says nothing about another one that stands.
+pub async fn lifted_hold_frees_only_what_no_other_hold_holds(kind: StoreKind) {
+    let bed = Bed::real(kind).await;
+    let all = begun(&bed, hold_order()).await.id;
+    let other =
+        begun(&bed, HoldOrder { prefix: Some("other".into()), grants: false, ..hold_order() }).await.id;
+    let prod = Claim { key: StoreKey::new("other", &[1; 16]).unwrap(), ..claim(1, 1) };
+    assert!(is_held(&bed.claim(&claim(1, 1)).await));
+    assert!(is_held(&bed.claim(&prod).await));
+    let timed_out = claim(2, 1);
+    assert!(is_held(&bed.claim(&timed_out).await));
+    let free_it = order(&timed_out, Ruling::Free(ReleaseCause::NotRun));
+    assert_eq!(bed.settle(free_it).await, SettleReply::Settled);
+    bed.granted(&Claim { token: token(3), ..timed_out.clone() }).await;
+    bed.store.unknown(unknown(&Claim { token: token(3), ..timed_out.clone() })).await.unwrap();
+
+    assert_eq!(free(&bed, all).await, FreeDone::Standing);
+    assert_eq!(free(&bed, 99).await, FreeDone::Absent);
+    desk(&bed).lift_hold(all, "bob".into(), "r".into()).await.unwrap();
+    assert_eq!(free(&bed, all).await, freed(1, 1));
+    assert!(is_held(&bed.claim(&Claim { token: token(2), ..prod.clone() }).await), "the other hold stands");
+    bed.granted(&claim(1, 2)).await;
+    let told = bed.claim(&Claim { token: token(4), ..timed_out }).await;
+    assert!(matches!(told, ClaimOutcome::Unknown { cause: UnknownCause::Timeout, .. }), "{told:?}");
+    let audit = bed.store.audit(&key(1)).await.unwrap();
+    assert_eq!((&audit[0].who[..], &audit[0].state_after[..]), ("bob", "released"));
+    assert_eq!(desk(&bed).lines(hold_subject(all)).await.unwrap().len(), 3);
+
+    desk(&bed).lift_hold(other, "bob".into(), "r".into()).await.unwrap();
+    assert_eq!(free(&bed, other).await, freed(1, 0));
+    bed.granted(&Claim { token: token(2), ..prod }).await;
+    assert_eq!(free(&bed, other).await, freed(0, 0), "again");
+}
+
 fn erase_order(scope: ScopeDigest) -> EraseOrder {
     EraseOrder { scope, prefixes: None, after: None, who: "ann".into(), reason: "asked to forget".into() }
 }
@@ -241,5 +286,6 @@ held! {
     of_a_herd_on_a_held_key_nobody_runs,
     hold_is_about_the_keys_that_it_names,
     held_keys_are_free_when_the_hold_is_over,
+    lifted_hold_frees_only_what_no_other_hold_holds,
     erased_answer_is_gone_and_its_key_stays_used,
 }

@@ -283,6 +283,80 @@ async fn without_tokens_the_console_answers_to_this_machine_alone() {
     assert_eq!(page.send(to).await.unwrap().status, 200);
 }
 
+/// A page whose name was made to lead here gives no orders by the interface either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_tokens_no_order_comes_from_a_page_of_another_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}", folder.path().join("s.sqlite").display());
+    let served = serve(&store, None, false).await;
+    let to = served.service.addr();
+    let entry = format!("/v1/entries/{}", key(1));
+    for path in ["/v1/entries", &entry, "/v1/operator/holds", "/v1/operator/operations", "/v1/recovery/keys"]
+    {
+        let foreign = Call::get(path).header("host", "evil.example:7070").send(to).await.unwrap();
+        assert_eq!((foreign.status, &foreign.json()["code"]), (403, &json!("host")), "{path}");
+        let cross = Call::get(path).header("host", to.to_string()).header("sec-fetch-site", "cross-site");
+        assert_eq!(cross.send(to).await.unwrap().json()["code"], "csrf", "{path}");
+    }
+    let order = || Call::post("/v1/operator/holds").json(&json!({"reason": "r", "keys_for_ms": 1000}));
+    let foreign = order().header("host", "evil.example").send(to).await.unwrap();
+    assert_eq!(foreign.status, 403);
+    let list = Call::get("/v1/operator/holds").header("host", to.to_string()).send(to).await.unwrap();
+    assert_eq!((list.status, &list.json()["holds"]), (200, &json!([])), "nothing was done");
+    assert_eq!(order().header("host", to.to_string()).send(to).await.unwrap().status, 200);
+    // Calls of proxies have whatever name the proxy gives them.
+    let asked = Call::post("/v1/claims").header("host", "store").header("content-type", FRAME_MEDIA_TYPE);
+    let claim = asked.body(encode(&claim(1, 1), &[]).unwrap()).send(to).await.unwrap();
+    assert_eq!(claim.status, 200, "{}", claim.text());
+}
+
+/// Whoever tries tokens keeps nobody out who has one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_tokens_keep_nobody_out_who_has_the_right_one() {
+    let office = Office::sqlite().await;
+    let mut told = Vec::new();
+    for _ in 0..35 {
+        told.push(send(&office, form("/console/login", "token=nobody")).await.status);
+    }
+    assert_eq!((told.first(), told.last()), (Some(&401), Some(&429)));
+    log_in(&office).await;
+}
+
+/// A session that was logged out is over, for whoever has a copy of its cookie too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logged_out_session_opens_nothing_any_more() {
+    let office = Office::sqlite().await;
+    let (cookie, csrf) = log_in(&office).await;
+    let (other, _) = log_in(&office).await;
+    let out = form("/console/logout", &format!("csrf={csrf}")).header("cookie", &cookie);
+    let out = send(&office, out).await;
+    assert_eq!((out.status, out.header("cache-control")), (303, Some("no-store")));
+    assert_eq!(send(&office, Call::get("/console").header("cookie", &cookie)).await.status, 303);
+    assert_eq!(send(&office, Call::get("/console").header("cookie", &other)).await.status, 200);
+}
+
+/// What was typed for an order that is refused is on the page that says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_order_gives_back_what_was_typed() {
+    let office = Office::sqlite().await;
+    frame(&office, "/v1/claims", &claim(1, 1), b"").await;
+    let (cookie, csrf) = log_in(&office).await;
+    let fields = "with=answer&status=200&version=1.1&body=%3Cpaid%3E&reason=seen+at+the+bank";
+    let order = form(&format!("/console/entries/{}/settle", key(1)), &format!("{fields}&csrf={csrf}"));
+    let refused = send(&office, order.header("cookie", &cookie)).await;
+    let text = refused.text();
+    assert!(
+        refused.status == 409 && text.contains("seen at the bank") && text.contains("&lt;paid&gt;"),
+        "{text}"
+    );
+    // 1000 characters are 1000, whatever they take in bytes.
+    let version = office.json("operator", &["entries", "show", key(1).as_str()]).await["version"].clone();
+    let long = "%C3%BC".repeat(1000);
+    let fields = format!("version={}&force=yes&reason={long}&csrf={csrf}", version.as_str().unwrap());
+    let order = form(&format!("/console/entries/{}/release", key(1)), &fields).header("cookie", &cookie);
+    assert_eq!(send(&office, order).await.status, 303);
+}
+
 /// What recovery could not settle is on the first page.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_that_recovery_gave_up_are_on_the_first_page() {

@@ -390,6 +390,7 @@ async fn the_description_names_every_call() {
         "/v1/operator/grants",
         "/v1/operator/grants/release",
         "/v1/operator/holds",
+        "/v1/operator/holds/{id}/free",
         "/v1/operator/holds/{id}/lift",
         "/v1/operator/operations",
         "/v1/operator/operations/{id}",

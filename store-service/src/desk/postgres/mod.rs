@@ -5,9 +5,11 @@ mod read;
 pub mod statements;
 
 use super::{
-    Desk, EraseOrder, Erased, GrantFilter, GrantSeen, HoldDone, HoldOrder, HoldSeen, Line, Note,
-    OperationFilter, OperationOrder, OperationSeen, OperationSettled, erase, scope_subject, settle,
+    Desk, EraseOrder, Erased, FreeDone, FreeOrder, GrantFilter, GrantSeen, HoldDone, HoldOrder, HoldSeen,
+    Line, Note, OperationFilter, OperationOrder, OperationSeen, OperationSettled, erase, free, scope_subject,
+    settle,
 };
+use crate::entry::TOMBSTONE_MS;
 use crate::grant::postgres::pool::{Failure, Params, Pool};
 use crate::grant::postgres::row::event;
 use crate::grant::postgres::statements::{OPERATION_HISTORY, Sql};
@@ -15,9 +17,10 @@ use crate::grant::store::status_word;
 use crate::grant::token::GrantKey;
 use crate::recovery::OperationEvent;
 use crate::store::postgres::row::time;
-use crate::store::{OpenError, StoreError};
+use crate::store::{OpenError, StoreError, words};
 use async_trait::async_trait;
 use fencepost_protocol::StoreId;
+use fencepost_protocol::claims::ReleaseCause;
 use fencepost_protocol::grants::OperationId;
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,6 +145,19 @@ impl Desk for PostgresDesk {
         let params: Params = vec![Box::new(id), Box::new(who), Box::new(reason)];
         let rows = self.run(&statements::HOLD_LIFT, params).await?;
         rows.first().map_or(Ok(HoldDone::Absent), |row| Ok(HoldDone::Lifted(read::hold(row)?)))
+    }
+
+    async fn free_held(&self, order: FreeOrder) -> Result<FreeDone, StoreError> {
+        let params: Params = vec![
+            Box::new(order.hold),
+            Box::new(order.after.map(|key| key.as_str().to_owned())),
+            Box::new(i64::from(free::BATCH)),
+            Box::new(words::release_cause(ReleaseCause::Other)),
+            Box::new(i64::try_from(TOMBSTONE_MS).unwrap_or(i64::MAX)),
+            Box::new(order.who),
+            Box::new(order.reason),
+        ];
+        read::freed(&self.run(&statements::HOLD_FREE, params).await?)
     }
 
     async fn erase(&self, order: EraseOrder) -> Result<Erased, StoreError> {

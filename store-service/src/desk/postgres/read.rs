@@ -1,6 +1,7 @@
 //! Rows of the desk's statements, decoded.
 
-use crate::desk::{ERASE_BATCH, Erased, GrantSeen, HoldSeen, Line, OperationSeen};
+use crate::desk::free::BATCH as FREE_BATCH;
+use crate::desk::{ERASE_BATCH, Erased, FreeDone, Freed, GrantSeen, HoldSeen, Line, OperationSeen};
 use crate::entry::Micros;
 use crate::grant::store::read_status;
 use crate::grant::token::GrantKey;
@@ -95,18 +96,44 @@ pub fn hold(row: &Row) -> Result<HoldSeen, StoreError> {
     })
 }
 
+/// What a batch of freeing did.
+pub fn freed(rows: &[Row]) -> Result<FreeDone, StoreError> {
+    let row = only(rows)?;
+    match get::<Option<bool>>(row, "lifted")? {
+        None => return Ok(FreeDone::Absent),
+        Some(false) => return Ok(FreeDone::Standing),
+        Some(true) => {}
+    }
+    let next = next(row, FREE_BATCH)?;
+    Ok(FreeDone::Done(Freed { freed: count(row, "freed")?, kept: count(row, "kept")?, next }))
+}
+
 /// What a batch of erasing did.
 pub fn erased(rows: &[Row]) -> Result<Erased, StoreError> {
-    let row = rows.first();
-    let row = row.ok_or_else(|| StoreError::Broken("a statement that gives one row gave none".into()))?;
-    let count = |name: &str| Ok::<_, StoreError>(u64::try_from(get::<i64>(row, name)?).unwrap_or(0));
-    let looked = count("looked")?;
+    let row = only(rows)?;
+    Ok(Erased {
+        answers: count(row, "answers")?,
+        left: count(row, "entries_left")?,
+        looked: count(row, "looked")?,
+        next: next(row, ERASE_BATCH)?,
+    })
+}
+
+fn only(rows: &[Row]) -> Result<&Row, StoreError> {
+    let missing = || StoreError::Broken("a statement that gives one row gave none".into());
+    rows.first().ok_or_else(missing)
+}
+
+fn count(row: &Row, name: &str) -> Result<u64, StoreError> {
+    Ok(u64::try_from(get::<i64>(row, name)?).unwrap_or(0))
+}
+
+/// Where to go on behind a batch that was full.
+fn next(row: &Row, batch: u32) -> Result<Option<StoreKey>, StoreError> {
     let last: Option<&str> = get(row, "last")?;
-    let next = match last.filter(|_| looked == u64::from(ERASE_BATCH)) {
-        Some(text) => Some(StoreKey::parse(text).map_err(|error| StoreError::Broken(error.to_string()))?),
-        None => None,
-    };
-    Ok(Erased { answers: count("answers")?, left: count("entries_left")?, looked, next })
+    let full = count(row, "looked")? == u64::from(batch);
+    let parsed = last.filter(|_| full).map(StoreKey::parse).transpose();
+    parsed.map_err(|error| StoreError::Broken(error.to_string()))
 }
 
 /// A line of the audit.

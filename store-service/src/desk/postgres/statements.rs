@@ -36,6 +36,8 @@ statements! {
     HOLD_BEGIN = "hold_begin" [TEXT, TIMESTAMPTZ, INT8, BOOL, TEXT, TEXT];
     /// Ends one.
     HOLD_LIFT = "hold_lift" [INT8, TEXT, TEXT];
+    /// Frees what one has held.
+    HOLD_FREE = "hold_free" [INT8, TEXT, INT8, TEXT, INT8, TEXT, TEXT];
     /// Erases answers.
     ENTRY_ERASE = "entry_erase"
         [BYTEA, TEXT_ARRAY, TEXT, INT8, INT2, BYTEA, BYTEA, TEXT, TEXT, TEXT];

@@ -1,12 +1,13 @@
 //! The desk in the SQLite file: each decision reads and writes inside the file's write lock, by the
 //! clock as it is there.
 
+mod free;
 pub mod statements;
 mod wide;
 
 use super::{
-    Desk, EraseOrder, Erased, GrantFilter, GrantSeen, GrantState, HoldDone, HoldOrder, HoldSeen, Line, Note,
-    OperationFilter, OperationOrder, OperationSeen, OperationSettled, settle,
+    Desk, EraseOrder, Erased, FreeDone, FreeOrder, GrantFilter, GrantSeen, GrantState, HoldDone, HoldOrder,
+    HoldSeen, Line, Note, OperationFilter, OperationOrder, OperationSeen, OperationSettled, settle,
 };
 use crate::entry::Micros;
 use crate::grant::sqlite::tables;
@@ -84,6 +85,10 @@ impl Desk for SqliteDesk {
         reason: String,
     ) -> std::result::Result<HoldDone, StoreError> {
         self.beside.run(move |tx, now| wide::lift_hold(tx, now, id, &who, &reason)).await
+    }
+
+    async fn free_held(&self, order: FreeOrder) -> std::result::Result<FreeDone, StoreError> {
+        self.beside.run(move |tx, now| free::free(tx, now, &order)).await
     }
 
     async fn erase(&self, order: EraseOrder) -> std::result::Result<Erased, StoreError> {

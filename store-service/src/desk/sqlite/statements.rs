@@ -25,6 +25,12 @@ statements! {
     HOLD_BEGIN = "hold_begin";
     /// Ends one.
     HOLD_LIFT = "hold_lift";
+    /// Keys that a lifted hold may have held.
+    HELD_PAGE = "held_page";
+    /// Frees one.
+    HELD_FREE = "held_free";
+    /// Writes that down.
+    HELD_NOTE = "held_note";
     /// Entries, to look for those of a caller.
     ENTRY_PAGE = "entry_page";
     /// Erases an answer.

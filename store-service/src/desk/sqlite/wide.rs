@@ -60,7 +60,8 @@ pub fn lift_hold(tx: &Transaction<'_>, now: Micros, id: i64, who: &str, reason: 
     Ok(holds(tx, now, Some(id))?.pop().map_or(HoldDone::Absent, HoldDone::Lifted))
 }
 
-fn note(
+/// Writes a line about a hold.
+pub fn note(
     tx: &Transaction<'_>,
     now: Micros,
     id: i64,

@@ -1,6 +1,6 @@
 //! Pages of keys: a list, one with its history, and the orders about it.
 
-use super::page::{Moment, Viewer, at, csrf, left, next, page, see, state, timeline};
+use super::page::{Moment, Viewer, at, csrf, left, next, page, refused_with, see, state, timeline};
 use super::{Form, formed, shown};
 use crate::desk::{Note, entry_subject};
 use crate::entry::{Ruling, Settle};
@@ -166,7 +166,8 @@ pub async fn release(State(api): State<Api>, Path(text): Path<String>, request: 
         let key = entries::key(&text)?;
         at.caller.may_operate(&key)?;
         let form = formed(&at, &parts.headers, body).await?;
-        decide(&api, at.caller.name(), key, &form, Ruling::Free(ReleaseCause::Other)).await
+        let done = decide(&api, at.caller.name(), key, &form, Ruling::Free(ReleaseCause::Other)).await;
+        Ok(done.unwrap_or_else(|problem| returned(&problem, &at.viewer, &form)))
     })
     .await
 }
@@ -178,15 +179,28 @@ pub async fn settle(State(api): State<Api>, Path(text): Path<String>, request: R
         let key = entries::key(&text)?;
         at.caller.may_operate(&key)?;
         let form = formed(&at, &parts.headers, body).await?;
-        let with = match form.get("with") {
-            "not_run" => SettleWith::NotRun,
-            "answer" => stated(&form)?,
-            _ => return Err(entries::wrong("with", "not_run or answer")),
+        let done = match ruled(&form) {
+            Ok(ruling) => decide(&api, at.caller.name(), key, &form, ruling).await,
+            Err(problem) => Err(problem),
         };
-        let ruling = ruling(with).map_err(|reason| Problem::bad_request("order", reason))?;
-        decide(&api, at.caller.name(), key, &form, ruling).await
+        Ok(done.unwrap_or_else(|problem| returned(&problem, &at.viewer, &form)))
     })
     .await
+}
+
+fn ruled(form: &Form) -> Result<Ruling, Problem> {
+    let with = match form.get("with") {
+        "not_run" => SettleWith::NotRun,
+        "answer" => stated(form)?,
+        _ => return Err(entries::wrong("with", "not_run or answer")),
+    };
+    ruling(with).map_err(|reason| Problem::bad_request("order", reason))
+}
+
+/// A refused order, with what was typed.
+fn returned(problem: &Problem, viewer: &Viewer, form: &Form) -> Response {
+    let typed = [("Reason", form.get("reason")), ("Body", form.raw("body"))];
+    refused_with(problem, Some(viewer), &typed)
 }
 
 fn stated(form: &Form) -> Result<SettleWith, Problem> {

@@ -9,8 +9,9 @@ mod form;
 mod operations;
 mod overview;
 mod page;
-mod session;
+pub(super) mod session;
 
+use super::near::elsewhere;
 use super::{Api, Caller, Problem, Role};
 use crate::grant::limiter::Limiter;
 use axum::Router;
@@ -25,19 +26,19 @@ use session::{Session, Sessions, on_loopback, own_site};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Logins a minute, good or bad, all together: people are few.
-const LOGINS_PER_MINUTE: u32 = 30;
+/// Wrong tokens a minute, all together: people are few. The right one is let in whatever others try.
+const WRONG_PER_MINUTE: u32 = 30;
 
 /// What the console keeps.
 pub struct Console {
     sessions: Sessions,
-    logins: Limiter,
+    wrong: Limiter,
 }
 
 impl Console {
     /// A console of this process; none without random numbers.
     pub fn new() -> Option<Arc<Self>> {
-        Some(Arc::new(Self { sessions: Sessions::new()?, logins: Limiter::new(LOGINS_PER_MINUTE) }))
+        Some(Arc::new(Self { sessions: Sessions::new()?, wrong: Limiter::new(WRONG_PER_MINUTE) }))
     }
 }
 
@@ -76,8 +77,7 @@ impl Api {
     fn at(&self, headers: &HeaderMap) -> Result<Option<At<'_>>, Problem> {
         let console = self.console()?;
         if self.tokens.is_open() && !on_loopback(headers) {
-            let detail = "without tokens the console answers to an address of this machine only";
-            return Err(Problem::new(StatusCode::FORBIDDEN, "host", detail));
+            return Err(elsewhere());
         }
         let Some(session) = console.sessions.find(headers) else { return Ok(None) };
         let Some(caller) = self.tokens.caller_by_digest(&session.digest, Role::Operator) else {
@@ -154,15 +154,17 @@ async fn begin(api: &Api, headers: &HeaderMap, body: axum::body::Body) -> Result
     let console = api.console()?;
     own_site(headers)?;
     if api.tokens.is_open() && !on_loopback(headers) {
-        let detail = "without tokens the console answers to an address of this machine only";
-        return Err(Problem::new(StatusCode::FORBIDDEN, "host", detail));
-    }
-    if !console.logins.take("login", Instant::now()) {
-        let detail = "too many logins; try again in a minute";
-        return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_often", detail));
+        return Err(elsewhere());
     }
     let form = Form::read(headers, body).await?;
-    let digest = api.tokens.digest_of(form.get("token"), Role::Operator)?;
+    // Looked at first: what others get wrong must not keep out who has the right one.
+    let digest = api.tokens.digest_of(form.get("token"), Role::Operator).map_err(|problem| {
+        if console.wrong.take("login", Instant::now()) {
+            return problem;
+        }
+        let detail = "too many wrong tokens; the right one is let in";
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_often", detail)
+    })?;
     let secure = headers.get("x-forwarded-proto").is_some_and(|proto| proto.as_bytes() == b"https");
     let cookie = console.sessions.begin(&digest, secure);
     Ok(with_cookie(see("/console"), &cookie))
@@ -172,7 +174,8 @@ async fn logout(State(api): State<Api>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let ended = async |at: At<'_>| {
         formed(&at, &parts.headers, body).await?;
-        Ok(with_cookie(see("/console/login"), &Sessions::end()))
+        let cookie = api.console()?.sessions.end(&at.session);
+        Ok(with_cookie(see("/console/login"), &cookie))
     };
     shown(&api, &parts.headers, ended).await
 }

@@ -1,6 +1,6 @@
 //! Pages of operations: a list, one with its history, and the order that ends it.
 
-use super::page::{Moment, Viewer, at, csrf, left, next, page, see, state, timeline};
+use super::page::{Moment, Viewer, at, csrf, left, next, page, refused_with, see, state, timeline};
 use super::{Form, formed, shown};
 use crate::desk::{Desk, OperationFilter};
 use crate::grant::store::read_status;
@@ -151,8 +151,15 @@ pub async fn settle(State(api): State<Api>, Path(text): Path<String>, request: R
         };
         let reference = form.filled("reference").map(str::to_owned);
         let (version, reason) = (form.get("version"), form.get("reason").to_owned());
-        operations::decide(desk, at.caller.name(), id.clone(), version, reason, outcome, reference).await?;
-        Ok(see(&format!("/console/operations/{id}")))
+        let (who, at_id) = (at.caller.name(), id.clone());
+        let done = operations::decide(desk, who, at_id, version, reason, outcome, reference).await;
+        Ok(match done {
+            Ok(_) => see(&format!("/console/operations/{id}")),
+            Err(problem) => {
+                let typed = [("Reason", form.get("reason")), ("Reference", form.get("reference"))];
+                refused_with(&problem, Some(&at.viewer), &typed)
+            }
+        })
     })
     .await
 }

@@ -88,10 +88,23 @@ pub fn csrf(viewer: &Viewer) -> Markup {
 
 /// What was refused, as a page.
 pub fn refused(problem: &Problem, viewer: Option<&Viewer>) -> Response {
+    refused_with(problem, viewer, &[])
+}
+
+/// The same for an order, with what a person had typed, so that it is not lost.
+pub fn refused_with(problem: &Problem, viewer: Option<&Viewer>, typed: &[(&str, &str)]) -> Response {
     metrics::counter!("fencepost_problems_total", "code" => problem.code()).increment(1);
     let content = html! {
         h1 { "Nothing was done" }
         p.alert { strong { (problem.code()) } " " (problem.detail()) }
+        @if typed.iter().any(|(_, text)| !text.is_empty()) {
+            section {
+                h2 { "What you had written" }
+                @for (name, text) in typed.iter().filter(|(_, text)| !text.is_empty()) {
+                    label { (name) textarea readonly { (text) } }
+                }
+            }
+        }
         p { a href="/console" { "Back to the overview" } }
     };
     page(problem.status(), "Nothing was done", viewer, &content)
@@ -100,7 +113,8 @@ pub fn refused(problem: &Problem, viewer: Option<&Viewer>) -> Response {
 /// Somewhere else, after a form: a reload does not send it again.
 pub fn see(path: &str) -> Response {
     let location = HeaderValue::from_str(path).unwrap_or(HeaderValue::from_static("/console"));
-    (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response()
+    let not_kept = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    (StatusCode::SEE_OTHER, [(header::LOCATION, location), not_kept]).into_response()
 }
 
 /// A word for a state, coloured by what it asks for.

@@ -2,7 +2,8 @@
 //!
 //! The cookie holds the token's digest, not the token, and when it was made; it is signed with a
 //! key of this process, so a restart or another instance asks for the token again. Each request
-//! looks the digest up among the tokens. A form carries a second value made from the cookie
+//! looks the digest up among the tokens. A session that was logged out is remembered until it would have
+//! ended by itself, so that a copy of its cookie opens nothing either. A form carries a second value made from the cookie
 //! (`csrf`), which no other site can read; on top of it the cookie is `SameSite=Strict`, and a request
 //! that says that it comes from another site is refused.
 
@@ -12,6 +13,8 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use subtle::ConstantTimeEq;
 
@@ -21,12 +24,25 @@ const COOKIE: &str = "fencepost_console";
 /// How long a session lives, in seconds: a shift.
 const LIFETIME_S: u64 = 8 * 3_600;
 
+/// Most logged out sessions that are remembered one by one; beyond, all that were begun before end.
+const ENDED_MAX: usize = 10_000;
+
 /// Digest of the token; all zeros where no tokens are asked for.
 pub type Digest = [u8; 32];
 
 /// Signs sessions.
 pub struct Sessions {
     key: [u8; 32],
+    ended: Mutex<Ended>,
+}
+
+/// Sessions that were logged out.
+#[derive(Default)]
+struct Ended {
+    /// By what their forms carry; when they began, in seconds since 1970.
+    one_by_one: HashMap<String, u64>,
+    /// All that began by then.
+    until: Option<u64>,
 }
 
 /// A session that was looked at.
@@ -35,6 +51,8 @@ pub struct Session {
     pub digest: Digest,
     /// What forms of this session carry.
     pub csrf: String,
+    /// When it began, in seconds since 1970.
+    since: u64,
 }
 
 impl Sessions {
@@ -42,7 +60,7 @@ impl Sessions {
     pub fn new() -> Option<Self> {
         let mut key = [0; 32];
         getrandom::fill(&mut key).ok()?;
-        Some(Self { key })
+        Some(Self { key, ended: Mutex::default() })
     }
 
     /// The header that begins a session.
@@ -58,8 +76,16 @@ impl Sessions {
         )
     }
 
-    /// The header that ends it.
-    pub fn end() -> String {
+    /// Ends it, here and by a header.
+    pub fn end(&self, session: &Session) -> String {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = seconds();
+        ended.one_by_one.retain(|_, since| now.saturating_sub(*since) <= LIFETIME_S);
+        if ended.one_by_one.len() >= ENDED_MAX {
+            ended.one_by_one.clear();
+            ended.until = Some(now);
+        }
+        ended.one_by_one.insert(session.csrf.clone(), session.since);
         format!("{COOKIE}=; Path=/console; HttpOnly; SameSite=Strict; Max-Age=0")
     }
 
@@ -75,13 +101,18 @@ impl Sessions {
         }
         let (digest, rest) = text.split_once('.')?;
         let (since, _) = rest.split_once('.')?;
-        let age = seconds().checked_sub(since.parse().ok()?)?;
+        let since = since.parse().ok()?;
+        let age = seconds().checked_sub(since)?;
         if age > LIFETIME_S {
             return None;
         }
         let mut bytes = [0; 32];
         hex::decode_to_slice(digest, &mut bytes).ok()?;
-        Some(Session { digest: bytes, csrf: self.mac("csrf", value) })
+        let session = Session { digest: bytes, csrf: self.mac("csrf", value), since };
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let over =
+            ended.until.is_some_and(|until| since <= until) || ended.one_by_one.contains_key(&session.csrf);
+        (!over).then_some(session)
     }
 
     fn mac(&self, what: &str, text: &str) -> String {
@@ -161,6 +192,12 @@ mod tests {
         for wrong in ["", "x", cookie] {
             assert_eq!(found.check(wrong).unwrap_err().code(), "csrf");
         }
+        // Another's end is not its end; its own is.
+        let second = sessions.begin(&[7; 32], false);
+        let second = headers(&[("cookie", second.split(';').next().unwrap())]);
+        sessions.end(&sessions.find(&second).unwrap());
+        assert!(sessions.find(&second).is_none());
+        assert!(sessions.find(&headers(&[("cookie", cookie)])).is_some());
         // Another process, another token's digest, another time.
         assert!(Sessions::new().unwrap().find(&headers(&[("cookie", cookie)])).is_none());
         let other = cookie.replacen("07", "08", 1);
