@@ -70,6 +70,12 @@ audit: ## Check dependencies with cargo-deny: licences, sources, advisories (ARG
 model: tools ## Check the model of the protocol (model/claim.pml) with Spin; also part of `make test`
 	$(CARGO) test -p fencepost-e2e --test model
 
+# Prints its seed, and how to run the same schedule again.
+.PHONY: faults
+faults: tools wasm ## Break the parts at random: ARGS="--minutes 30 --seed N"
+	@$(CARGO) build -p fencepost-faults -p fencepost-store
+	@exec $(CARGO_TARGET_DIR)/debug/fencepost-faults $(ARGS)
+
 # AREAS="claims envoy" measures some of it, ARGS="--help" says what else can be chosen.
 .PHONY: bench
 bench: tools wasm ## Measure everything: a table, and target/bench/summary.json

@@ -29,6 +29,7 @@ pub async fn readyz(State(api): State<Api>) -> Response {
         "store_id": store.store_id(),
         "other_instances": store.hearing().name(),
         "reasons": reasons,
+        "warnings": store.warnings(),
     });
     if let Some(grants) = &api.grants {
         body["grants"] = match grants.cleanup() {

@@ -144,6 +144,11 @@ pub trait Store: Send + Sync + 'static {
         Hearing::Alone
     }
 
+    /// What is to be worried about although the store serves, in sentences.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// One live entry as a person sees it; with its answer only where that is asked for.
     async fn entry(&self, key: &StoreKey, answer: bool) -> Result<Option<Entry>, StoreError>;
 

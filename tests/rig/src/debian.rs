@@ -42,8 +42,28 @@ impl Program {
     }
 }
 
+/// The library that steps the clock of a process: the system's, or unpacked.
+pub fn libfaketime() -> Result<PathBuf> {
+    let below = |root: PathBuf| {
+        let libraries = std::fs::read_dir(root.join("usr/lib")).into_iter().flatten().flatten();
+        libraries.map(|one| one.path().join("faketime/libfaketime.so.1")).find(|file| file.is_file())
+    };
+    below(PathBuf::from("/")).or_else(|| below(folder())).with_context(|| {
+        format!("libfaketime is not there: run `make tools` on Debian or Ubuntu, or install {LIBFAKETIME}")
+    })
+}
+
+/// The package that it is in.
+const LIBFAKETIME: &str = "libfaketime";
+
 /// Unpacks what is missing. A machine without apt-get is told what it lacks; the rest works there.
 pub fn unpack_missing() {
+    if libfaketime().is_err() {
+        eprintln!("tools: unpacking {LIBFAKETIME} ...");
+        if let Err(error) = unpack(LIBFAKETIME) {
+            eprintln!("tools: {LIBFAKETIME} is missing ({error:#}); a test of clocks needs it");
+        }
+    }
     for program in ALL.into_iter().filter(|program| program.find().is_err()) {
         eprintln!("tools: unpacking {} of the package {} ...", program.name, program.package);
         if let Err(error) = unpack(program.package) {

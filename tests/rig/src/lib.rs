@@ -8,9 +8,11 @@
 
 pub mod browser;
 pub mod client;
+pub mod clock;
 pub mod debian;
 pub mod envoy;
 pub mod grants;
+pub mod link;
 pub mod pgbouncer;
 pub mod policy_file;
 pub mod postgres;
@@ -19,7 +21,9 @@ pub mod raw;
 mod runtime;
 pub mod scratch;
 pub mod service;
+pub mod small_disk;
 pub mod stack;
+pub mod standby;
 pub mod token;
 pub mod tools;
 pub mod upstream;

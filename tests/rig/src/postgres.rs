@@ -5,6 +5,7 @@
 
 use crate::process::{Process, Start, children_of, guard, is_gone, log_tail};
 use crate::scratch::Scratch;
+use crate::small_disk;
 use crate::tools;
 use anyhow::{Context, Result, bail};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -34,11 +35,22 @@ pub struct Options {
     pub max_connections: u32,
     /// Further settings, as in `postgresql.conf`.
     pub settings: Vec<(String, String)>,
+    /// Further environment, such as a clock's ([`crate::clock`]).
+    pub environment: Vec<(String, String)>,
+    /// Size in MiB of a disk of its own for the tables ([`crate::small_disk`]); such a server is not
+    /// started again, because its disk goes with it.
+    pub table_disk_mib: Option<u32>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { fsync: true, max_connections: 300, settings: Vec::new() }
+        Self {
+            fsync: true,
+            max_connections: 300,
+            settings: Vec::new(),
+            environment: Vec::new(),
+            table_disk_mib: None,
+        }
     }
 }
 
@@ -72,6 +84,11 @@ impl Postgres {
         let scratch = Scratch::new("postgres")?;
         let bin = reachable_bin(&tools::postgres_bin()?)?;
         init_data(&bin, scratch.path()).await?;
+        Self::on(bin, scratch, options).await
+    }
+
+    /// Starts a server on a folder that has its data.
+    pub(crate) async fn on(bin: PathBuf, scratch: Scratch, options: Options) -> Result<Self> {
         // Another process may take the free port before the server does: try again with another.
         let mut attempts = 0;
         loop {
@@ -134,6 +151,35 @@ impl Postgres {
         &self.bin
     }
 
+    /// Its process id, while it runs.
+    pub(crate) fn pid(&self) -> Option<i32> {
+        guard(&self.server).as_ref().map(Process::pid)
+    }
+
+    /// The folder of its files.
+    pub(crate) fn folder(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// Whether it was started and not ended by us.
+    pub fn is_started(&self) -> bool {
+        guard(&self.server).is_some()
+    }
+
+    /// Runs statements as superuser, and gives the first column of the last row as text.
+    pub async fn ask(&self, database: &str, sql: &str) -> Result<Option<String>> {
+        let (client, connection) = tokio_postgres::connect(&self.url(database), NoTls).await?;
+        let connection = tokio::spawn(connection);
+        let messages = client.simple_query(sql).await.with_context(|| format!("run {sql}"))?;
+        drop(client);
+        connection.await?.context("close connection")?;
+        let rows = messages.iter().rev().find_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        });
+        Ok(rows)
+    }
+
     /// File with its log.
     pub fn log_path(&self) -> PathBuf {
         self.scratch.path().join("postgres.log")
@@ -182,9 +228,7 @@ impl Postgres {
     pub async fn start_again_as_standby(&self) -> Result<()> {
         let signal = self.scratch.path().join("data/standby.signal");
         std::fs::write(&signal, "").context("make it a standby")?;
-        if is_root() {
-            chown(&signal, Some(NOBODY), Some(NOBODY)).context("give the signal to nobody")?;
-        }
+        give_to_server(&signal)?;
         self.start_again().await
     }
 
@@ -264,19 +308,29 @@ pub(crate) fn free_port() -> Result<u16> {
 }
 
 /// A command that runs as somebody whom PostgreSQL accepts.
-fn command(program: PathBuf) -> Command {
+pub(crate) fn command(program: PathBuf) -> Command {
     let mut command = Command::new(program);
     if is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
+    plain_environment(command)
+}
+
+pub(crate) fn plain_environment(mut command: Command) -> Command {
     command.env_clear().env("LC_ALL", "C").env("TZ", "UTC").env("PATH", "/usr/bin:/bin").current_dir("/");
     command
 }
 
-async fn init_data(bin: &Path, scratch: &Path) -> Result<()> {
+/// Gives a file or folder to the user that the server runs as.
+pub(crate) fn give_to_server(path: &Path) -> Result<()> {
     if is_root() {
-        chown(scratch, Some(NOBODY), Some(NOBODY)).context("give the folder to nobody")?;
+        chown(path, Some(NOBODY), Some(NOBODY)).context("give it to nobody")?;
     }
+    Ok(())
+}
+
+async fn init_data(bin: &Path, scratch: &Path) -> Result<()> {
+    give_to_server(scratch)?;
     let log = scratch.join("initdb.log");
     let mut initdb = command(bin.join("initdb"));
     initdb.arg("-D").arg(scratch.join("data"));
@@ -290,7 +344,11 @@ async fn init_data(bin: &Path, scratch: &Path) -> Result<()> {
 }
 
 fn server_start(bin: &Path, scratch: &Path, port: u16, options: &Options) -> Start {
-    let mut postgres = command(bin.join("postgres"));
+    let mut postgres = match options.table_disk_mib {
+        None => command(bin.join("postgres")),
+        Some(mib) => small_disk::server(&bin.join("postgres"), scratch, mib),
+    };
+    postgres.envs(options.environment.iter().cloned());
     postgres.arg("-D").arg(scratch.join("data"));
     let mut set = |name: &str, value: &str| {
         postgres.arg("-c").arg(format!("{name}={value}"));

@@ -16,6 +16,7 @@ mod claim_mark_waited;
 mod claim_release;
 mod claim_renew;
 mod claim_unknown;
+mod durability;
 mod entry_read;
 mod entry_settle;
 pub(crate) mod fault;
@@ -45,6 +46,7 @@ use claim_mark_waited::ClaimMarkWaited;
 use claim_release::ClaimRelease;
 use claim_renew::ClaimRenew;
 use claim_unknown::ClaimUnknown;
+use durability::Durability;
 use entry_read::{EntryRead, Read};
 use entry_settle::EntrySettle;
 use fencepost_protocol::claims::{
@@ -99,6 +101,7 @@ pub struct Postgres {
     desk: Arc<PostgresDesk>,
     instance: String,
     ears: Arc<Ears>,
+    durability: Arc<Durability>,
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -158,6 +161,7 @@ impl Postgres {
             desk,
             instance,
             ears,
+            durability: connector.durability().clone(),
             workers,
         })
     }
@@ -262,6 +266,10 @@ impl Store for Postgres {
 
     fn hearing(&self) -> Hearing {
         self.ears.hearing()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.durability.warnings()
     }
 
     async fn entry(&self, key: &StoreKey, answer: bool) -> Result<Option<Entry>, StoreError> {

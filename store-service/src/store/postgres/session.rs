@@ -1,10 +1,12 @@
 //! One connection that may decide: checked, with its statements prepared.
 
+use super::durability::{Durability, Found};
 use super::statements::{ALL, Name, SERVER_CHECK, SESSION};
 use super::{OpenError, heartbeat};
 use fencepost_protocol::StoreId;
 use futures_util::future::try_join_all;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
@@ -25,6 +27,7 @@ const TCP_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Connector {
     config: Config,
     unnamed: bool,
+    durability: Arc<Durability>,
 }
 
 /// A checked connection.
@@ -66,7 +69,12 @@ impl Connector {
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_user_timeout(TCP_TIMEOUT)
             .keepalives_idle(TCP_TIMEOUT);
-        Ok(Self { config, unnamed })
+        Ok(Self { config, unnamed, durability: Arc::default() })
+    }
+
+    /// What is known of the server's failures, by the connections of this connector.
+    pub fn durability(&self) -> &Arc<Durability> {
+        &self.durability
     }
 
     /// A connection to a server that may decide, without statements.
@@ -86,7 +94,7 @@ impl Connector {
         if !self.unnamed {
             client.batch_execute(SESSION).await.map_err(|error| unreachable(&error))?;
         }
-        check_server(&client).await?;
+        self.durability.note(&check_server(&client).await?);
         Ok(client)
     }
 
@@ -172,7 +180,8 @@ impl Session {
     }
 }
 
-async fn check_server(client: &Client) -> Result<(), OpenError> {
+/// Refuses a server that may not decide; else what its failures could lose.
+async fn check_server(client: &Client) -> Result<Found, OpenError> {
     let rows = client.query_typed(SERVER_CHECK, &[]).await.map_err(|error| unreachable(&error))?;
     let row =
         rows.first().ok_or_else(|| OpenError::Unreachable("the server told nothing about itself".into()))?;
@@ -204,7 +213,14 @@ async fn check_server(client: &Client) -> Result<(), OpenError> {
                 .into(),
         ));
     }
-    Ok(())
+    Ok(Found {
+        standby_names: row.try_get("standby_names").map_err(get)?,
+        standbys: row.try_get("standbys").map_err(get)?,
+        commit: commit.to_owned(),
+        fsync: row.try_get::<_, &str>("fsync").map_err(get)? != "off",
+        statements_time_out: row.try_get("statements_time_out").map_err(get)?,
+        timeline: row.try_get("timeline").map_err(get)?,
+    })
 }
 
 /// What a failed connection says; the cause is in the error's source.

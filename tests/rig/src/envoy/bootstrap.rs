@@ -56,6 +56,8 @@ pub struct Setup {
     pub wasm: Option<PathBuf>,
     /// Whether the listeners come from a file that [`super::Envoy::update_listeners`] rewrites.
     pub dynamic_listeners: bool,
+    /// How long requests on a listener that was replaced may go on, in seconds.
+    pub drain_seconds: u32,
     changes: Vec<Change>,
 }
 
@@ -77,6 +79,7 @@ impl Setup {
             admin_port: 0,
             wasm: None,
             dynamic_listeners: false,
+            drain_seconds: 1,
             changes: Vec::new(),
         }
     }

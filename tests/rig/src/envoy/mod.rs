@@ -121,14 +121,9 @@ impl Envoy {
             "--component-log-level",
             "wasm:info",
         ]);
-        command.args([
-            "--file-flush-interval-msec",
-            "20",
-            "--drain-time-s",
-            "1",
-            "--parent-shutdown-time-s",
-            "2",
-        ]);
+        command.args(["--file-flush-interval-msec", "20"]);
+        command.arg("--drain-time-s").arg(setup.drain_seconds.to_string());
+        command.arg("--parent-shutdown-time-s").arg((setup.drain_seconds + 1).to_string());
         let log = scratch.path().join("envoy.log");
         let start = Start { command, log, read_stdout: false, death_signal: libc::SIGKILL };
         let process = Process::start(start)?.0;
