@@ -4,7 +4,7 @@
 //! where they are asked for: they may hold anything that the application said to its client.
 
 use super::{Api, Problem, Role};
-use crate::desk::{Note, entry_subject};
+use crate::desk::{Line, Note, entry_subject};
 use crate::entry::{Micros, Row, Ruling, Settle, SettleReply, State, Version};
 use crate::operator::model::{AuditLine, EntryView, ListReply, Octets, ReleaseOrder, SettleOrder};
 use crate::operator::ruling::ruling;
@@ -97,7 +97,27 @@ pub async fn show(Shared(api): Shared<Api>, Path(text): Path<String>, request: R
         let (who, action) = (caller.name(), "look_at_answer");
         desk.note(Note { who, action, subject, version: seen.version, state: seen.state, reason }).await?;
     }
-    shown(&api, &key, answer).await
+    let mut view = seen(&api, &key, answer).await?;
+    view.audit.get_or_insert_default().extend(looks(&api, &key).await?);
+    view.audit.get_or_insert_default().sort_by_key(|line| line.at_us);
+    json(&view)
+}
+
+/// Who looked at the answer.
+async fn looks(api: &Api, key: &StoreKey) -> Result<Vec<AuditLine>, Problem> {
+    let Some(desk) = api.service.store().desk() else { return Ok(Vec::new()) };
+    let lines = desk.lines(entry_subject(key.as_str())).await?;
+    let line = |line: Line| AuditLine {
+        at_us: line.at.0,
+        who: line.who,
+        action: line.action,
+        version: line.version_before,
+        state_before: line.state_before,
+        state_after: line.state_after,
+        forced: false,
+        reason: line.reason,
+    };
+    Ok(lines.into_iter().map(line).collect())
 }
 
 /// `POST /v1/entries/{key}/release`
@@ -237,7 +257,8 @@ pub fn unescaped(text: &str) -> Option<String> {
             byte => byte,
         });
     }
-    String::from_utf8(plain).ok()
+    // PostgreSQL keeps no NUL in a text.
+    String::from_utf8(plain).ok().filter(|text| !text.contains('\0'))
 }
 
 /// Reads an order.

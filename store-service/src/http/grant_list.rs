@@ -55,7 +55,9 @@ fn cursor(key: &GrantKey) -> String {
 
 fn name_of(text: &str) -> Option<GrantKey> {
     let (issuer, key_tenant, grant_id) = serde_json::from_str(text).ok()?;
-    Some(GrantKey { issuer, key_tenant, grant_id })
+    let key = GrantKey { issuer, key_tenant, grant_id };
+    let whole = [&key.issuer, &key.key_tenant, &key.grant_id].iter().all(|text| !text.contains('\0'));
+    whole.then_some(key)
 }
 
 /// A grant as JSON says it.

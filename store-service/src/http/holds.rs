@@ -16,6 +16,9 @@ use axum::http::StatusCode;
 use fencepost_protocol::claims::TTL_MS_MAX;
 use fencepost_protocol::{ScopeDigest, StoreKey};
 
+/// Latest time that can be written, in microseconds since 1970: the end of the year 9999.
+const SINCE_US_MAX: i64 = 253_402_300_799_999_999;
+
 /// `GET /v1/operator/holds`
 pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
     let desk = api.desk(request.headers())?.desk;
@@ -58,6 +61,19 @@ pub async fn release_grant(Shared(api): Shared<Api>, request: Request) -> Answer
     if [&issuer, &grant_id, &key_tenant].iter().any(|text| text.contains('\0')) || grant_id.is_empty() {
         return Err(wrong("grant_id", "the name of a grant"));
     }
+    let grants = api.grants.as_ref().ok_or_else(|| {
+        let detail = "the service was started without --issuers";
+        Problem::new(StatusCode::NOT_FOUND, "grants_not_configured", detail)
+    })?;
+    if grants.issuers().get(&issuer).is_none() {
+        return Err(wrong("issuer", "one of those in --issuers"));
+    }
+    // A word for a hold that is not there would be taken for one that worked. One that begins in
+    // between refuses the grant whatever was said before it.
+    if !at.desk.holds().await?.iter().any(|hold| hold.grants && hold.lifted_at.is_none()) {
+        let detail = "no hold over grants stands, so none is refused for one";
+        return Err(Problem::new(StatusCode::CONFLICT, "nothing_held", detail));
+    }
     let key = GrantKey { issuer, key_tenant, grant_id };
     at.desk.release_grant(key, at.who, reason).await?;
     json(&serde_json::json!({ "released": true }))
@@ -89,6 +105,9 @@ pub fn checked(order: HoldOrder, who: String) -> Result<Hold, Problem> {
     let HoldOrder { reason, since_us, keys_for_ms, prefix, grants } = order;
     if let Some(prefix) = &prefix {
         StoreKey::check_prefix(prefix).map_err(|error| wrong("prefix", &error.to_string()))?;
+    }
+    if since_us.is_some_and(|us| !(0..=SINCE_US_MAX).contains(&us)) {
+        return Err(wrong("since_us", "a time between 1970 and 9999"));
     }
     if keys_for_ms.is_some_and(|ms| !(1..=TTL_MS_MAX).contains(&ms)) {
         return Err(wrong("keys_for_ms", "1 ms to 400 days"));

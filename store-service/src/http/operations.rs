@@ -18,6 +18,14 @@ use std::sync::Arc;
 pub const LIST_MAX: u32 = 1_000;
 const LIST_USUAL: u32 = 100;
 
+/// Longest age to ask for, in milliseconds: a hundred years. Databases compute with it.
+const AGE_MS_MAX: u64 = 100 * 365 * 86_400_000;
+
+/// An age to compare with.
+pub fn age(name: &str, ms: u64) -> Result<u64, Problem> {
+    if ms <= AGE_MS_MAX { Ok(ms) } else { Err(wrong(name, "at most a hundred years")) }
+}
+
 /// Those that have not ended.
 pub const OPEN: [OperationStatus; 3] =
     [OperationStatus::Admitted, OperationStatus::Unknown, OperationStatus::NeedsReconciliation];
@@ -41,8 +49,8 @@ pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
             "caller_namespace" => filter.caller_namespace = Some(value),
             "caller" => filter.caller_id = Some(value),
             "older_than_ms" => {
-                filter.older_than_ms =
-                    Some(value.parse().map_err(|_| wrong("older_than_ms", "a number of milliseconds"))?);
+                let ms = value.parse().map_err(|_| wrong("older_than_ms", "a number of milliseconds"))?;
+                filter.older_than_ms = Some(age("older_than_ms", ms)?);
             }
             "after" => filter.after = Some(id(&value)?),
             "limit" => filter.limit = limit(&value)?,

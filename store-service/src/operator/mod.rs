@@ -74,6 +74,10 @@ struct List {
     #[arg(long)]
     all: bool,
 
+    /// Only entries with this cause, as the list prints it: held, timeout, lease_expired and others.
+    #[arg(long, value_name = "CAUSE")]
+    cause: Option<String>,
+
     /// Only keys with this prefix.
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<String>,
@@ -195,19 +199,48 @@ impl Entries {
 impl List {
     async fn run(self) -> Result<(), End> {
         let client = Client::new(&self.common.client)?;
+        let reply = match &self.cause {
+            None => self.page(&client, self.limit, self.after.clone()).await?,
+            Some(cause) => self.of_cause(&client, cause).await?,
+        };
+        print(self.common.output, &reply, print::list)
+    }
+
+    async fn page(&self, client: &Client, limit: u32, after: Option<String>) -> Result<ListReply, End> {
         let state = (!self.all).then(|| self.state.word().to_owned());
         let path = with_query(
             "/v1/entries",
             vec![
-                ("limit", Some(self.limit.to_string())),
+                ("limit", Some(limit.to_string())),
                 ("state", state),
-                ("prefix", self.prefix),
-                ("scope", self.scope),
-                ("after", self.after),
+                ("prefix", self.prefix.clone()),
+                ("scope", self.scope.clone()),
+                ("after", after),
             ],
         );
-        let reply: ListReply = client.get(&path).await?;
-        print(self.common.output, &reply, print::list)
+        Ok(client.get(&path).await?)
+    }
+
+    /// Those of one cause, looked for page by page.
+    async fn of_cause(&self, client: &Client, cause: &str) -> Result<ListReply, End> {
+        let wished = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        let (mut found, mut after) = (Vec::new(), self.after.clone());
+        loop {
+            let page = self.page(client, PAGE, after).await?;
+            for entry in page.entries {
+                if entry.cause.as_deref() == Some(cause) {
+                    found.push(entry);
+                    if found.len() == wished {
+                        let next = found.last().map(|entry| entry.key.clone());
+                        return Ok(ListReply { entries: found, next });
+                    }
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(ListReply { entries: found, next: None });
+            }
+        }
     }
 }
 
@@ -271,7 +304,7 @@ impl Order {
         }
         let shown: EntryView = client.get(&path(key, "")).await?;
         if self.version.as_ref().is_some_and(|version| *version != shown.version) {
-            return Err(End::Setting(format!(
+            return Err(End::Refused(format!(
                 "--version: the entry is not any more what was seen; it has version {} now",
                 shown.version
             )));
@@ -280,6 +313,9 @@ impl Order {
         Ok(shown.version)
     }
 }
+
+/// Entries in one page of a search.
+const PAGE: u32 = 1_000;
 
 fn answer_query(answer: bool) -> &'static str {
     if answer { "?answer=true" } else { "" }

@@ -184,7 +184,7 @@ impl Settle {
             _ => {
                 let shown: OperationView = client.get(&path).await?;
                 if self.version.as_ref().is_some_and(|version| *version != shown.version) {
-                    return Err(End::Setting(format!(
+                    return Err(End::Refused(format!(
                         "--version: the operation is not any more what was seen; it has version {} now",
                         shown.version
                     )));

@@ -9,14 +9,21 @@ pub fn list(reply: &ListReply) -> String {
     if reply.entries.is_empty() {
         return "no entries\n".into();
     }
-    let _ = writeln!(text, "{:<9}  {:<20}  {:>9}  {:<44}  VERSION", "STATE", "SINCE (UTC)", "EXPIRES", "KEY");
+    let _ = writeln!(
+        text,
+        "{:<9}  {:<13}  {:<20}  {:>9}  {:<44}  VERSION",
+        "STATE", "CAUSE", "SINCE (UTC)", "EXPIRES", "KEY"
+    );
     for entry in &reply.entries {
         let ends = entry.left_ms.map_or_else(|| "-".into(), duration);
         let since = time(entry.updated_at_us);
         let _ = writeln!(
             text,
-            "{:<9}  {since:<20}  {ends:>9}  {:<44}  {}",
-            entry.state, entry.key, entry.version
+            "{:<9}  {:<13}  {since:<20}  {ends:>9}  {:<44}  {}",
+            entry.state,
+            entry.cause.as_deref().unwrap_or("-"),
+            entry.key,
+            entry.version
         );
     }
     if let Some(next) = &reply.next {

@@ -126,7 +126,11 @@ pub fn print<T: Serialize>(output: Output, value: &T, table: fn(&T) -> String) -
         Output::Table => table(value),
         Output::Json => serde_json::to_string_pretty(value).map_err(|error| error.to_string())? + "\n",
     };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
 }
 
 #[cfg(test)]

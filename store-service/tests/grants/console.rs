@@ -184,7 +184,7 @@ fn form(path: &str, body: &str) -> Call {
 }
 
 /// A session's cookie and what its forms carry.
-async fn log_in(office: &Office) -> (String, String) {
+pub async fn log_in(office: &Office) -> (String, String) {
     let host = office.served.service.addr().to_string();
     let begun = send(
         office,

@@ -161,3 +161,87 @@ async fn answers_of_a_caller_are_erased_from_the_command_line() {
         "role"
     );
 }
+
+/// A release that releases nothing says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn release_of_a_grant_that_nothing_holds_is_refused() {
+    let office = Office::sqlite().await;
+    let id = fresh_id();
+    let release = |issuer: &'static str| {
+        ["grants", "release", "--issuer", issuer, "--id", &id, "--reason", "r", "--yes"].map(str::to_owned)
+    };
+    let run = async |issuer| {
+        let arguments = release(issuer);
+        said(&office.run("operator", &arguments.each_ref().map(String::as_str)).await)
+    };
+    let (code, text) = run(ISSUER).await;
+    assert!(code == 1 && text.contains("nothing_held"), "{text}");
+    let keys_only = json!({"reason": "r", "keys_for_ms": 1000, "prefix": "prod"});
+    assert_eq!(office.call("operator", Call::post("/v1/operator/holds").json(&keys_only)).await.status, 200);
+    let (code, text) = run(ISSUER).await;
+    assert!(code == 1 && text.contains("nothing_held"), "{text}");
+    let grants = json!({"reason": "r"});
+    assert_eq!(office.call("operator", Call::post("/v1/operator/holds").json(&grants)).await.status, 200);
+    let (code, text) = run("https://typo.example").await;
+    assert!(code == 1 && text.contains("issuer"), "{text}");
+    assert_eq!(run(ISSUER).await.0, 0);
+}
+
+/// A typing error makes no empty database, and a lift says what it is about.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hold_is_lifted_and_freed_again_from_the_command_line() {
+    let office = Office::sqlite().await;
+    let missing = format!("{}.typo", office.sqlite_url());
+    let begin = ["hold", "begin", "--keys-for", "1h", "--reason", "r", "--yes", "--store", &missing];
+    let (code, text) = said(&office.run("", &begin).await);
+    assert!(code == 2 && text.contains("no such file"), "{text}");
+    assert!(!std::path::Path::new(missing.strip_prefix("sqlite:").unwrap()).exists());
+
+    let begun = json!({"reason": "the backup of 02:00", "keys_for_ms": 3_600_000});
+    let begun = office.call("operator", Call::post("/v1/operator/holds").json(&begun)).await;
+    let id = begun.json()["id"].to_string();
+    let lift = ["hold", "lift", &id, "--reason", "r"];
+    let (code, text) = office.typed("operator", &lift, "n\n").await;
+    assert!(code == 1 && text.contains("the backup of 02:00"), "{text}");
+    let free = Call::post(&format!("/v1/operator/holds/{id}/free")).json(&json!({"reason": "r"}));
+    assert_eq!(told(&office.call("operator", free).await).1, "hold_stands");
+    assert_eq!(said(&office.run("operator", &[&lift[..], &["--yes"]].concat()).await).0, 0);
+    assert_eq!(said(&office.run("operator", &[&lift[..], &["--yes"]].concat()).await).0, 1, "lifted before");
+    // What a broken connection may have left undone is done by saying it again.
+    let again = office.run("operator", &[&lift[..], &["--free", "--yes"]].concat()).await;
+    assert!(
+        again.status.success() && String::from_utf8_lossy(&again.stderr).contains("0 keys freed"),
+        "{again:?}"
+    );
+    let url = office.sqlite_url();
+    office.served.service.stop().await.unwrap();
+    let there = [&lift[..], &["--free", "--yes", "--store", &url]].concat();
+    assert_eq!(said(&office.run("", &there).await).0, 0);
+    let none = ["hold", "lift", "99", "--reason", "r", "--yes", "--store", &url];
+    assert_eq!(said(&office.run("", &none).await).0, 1);
+}
+
+/// What no database can compute with or keep is refused with a reason, not as a broken store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_database_can_look_for_is_refused() {
+    let office = Office::postgres().await;
+    for path in [
+        "/v1/operator/operations?older_than_ms=8639999999913600000".to_owned(),
+        "/v1/operator/operations?issuer=%00".to_owned(),
+        "/v1/operator/grants?issuer=%00".to_owned(),
+        "/v1/operator/grants?after=%5B%22a%22%2C%22b%5Cu0000%22%2C%22c%22%5D".to_owned(),
+    ] {
+        assert_eq!(office.call("operator", Call::get(&path)).await.status, 400, "{path}");
+    }
+    for since in [-1, i64::MAX, i64::MIN] {
+        let order = json!({"reason": "r", "keys_for_ms": 1000, "since_us": since});
+        let refused = office.call("operator", Call::post("/v1/operator/holds").json(&order)).await;
+        assert_eq!(refused.status, 400, "{since}: {}", refused.text());
+    }
+    let (cookie, _) = crate::console::log_in(&office).await;
+    for path in ["/console/entries?prefix=%00", "/console/operations?older=99999999999d"] {
+        let page =
+            Call::get(path).header("cookie", &cookie).send(office.served.service.addr()).await.unwrap();
+        assert_eq!(page.status, 400, "{path}");
+    }
+}

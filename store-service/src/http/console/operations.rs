@@ -75,7 +75,10 @@ fn filter(form: &Form) -> Result<OperationFilter, Problem> {
         tenant: text("tenant"),
         caller_namespace: None,
         caller_id: text("caller"),
-        older_than_ms: older.map_err(|why| entries::wrong("older", &why))?,
+        older_than_ms: match older.map_err(|why| entries::wrong("older", &why))? {
+            Some(ms) => Some(operations::age("older", ms)?),
+            None => None,
+        },
         after: form.filled("after").map(operations::id).transpose()?,
         limit: PAGE,
     })
