@@ -39,6 +39,9 @@ pub enum CreditResult {
     Applied(String),
     /// There is no credit, and with this approval there will be none: why.
     Rejected(String),
+    /// Nothing was done, and asking again does not help by itself: the approval is older than a
+    /// restored backup. A person looks whether the credit exists, or a new approval is needed.
+    Held,
     /// Nobody knows yet. Ask again; never "failed".
     Pending,
     /// Nothing was done on this attempt. Send the same again.
@@ -133,6 +136,7 @@ impl CreditHandler {
         let owned = match self.grants.admit(&request).await {
             Ok(Admission::Admitted(owned)) => owned,
             Ok(Admission::Before(operation)) => return told(&operation),
+            Ok(Admission::Held) => return CreditResult::Held,
             Ok(Admission::Refused { code, .. }) => return CreditResult::Rejected(code),
             // It may have been admitted: a retry with the same id finds out. Nothing is executed.
             Err(_) => return CreditResult::RetryLater,

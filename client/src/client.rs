@@ -49,6 +49,9 @@ pub enum Admission {
     Admitted(Owned),
     /// It was admitted for this operation before: report it, execute nothing.
     Before(Box<Operation>),
+    /// Not admitted, and not spent: issued before a backup was restored, so perhaps used since. The
+    /// same may be asked again once a person has released it or lifted the hold; not before.
+    Held,
     /// Not admitted. The code is one of `grant_not_available`, `grant_expired`, `grant_not_valid`
     /// and `grant_not_covered`; the reason may be empty.
     Refused {
@@ -154,6 +157,7 @@ impl Client {
                 Some(operation) => Ok(Admission::Before(Box::new(operation))),
                 None => Err(problem.error()),
             },
+            codes::HELD => Ok(Admission::Held),
             codes::NOT_AVAILABLE | codes::EXPIRED | codes::NOT_VALID | codes::NOT_COVERED => {
                 Ok(Admission::Refused { reason: problem.text(PROBLEM_REASON), code })
             }

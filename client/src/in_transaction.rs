@@ -26,6 +26,8 @@ pub struct ProvenGrant {
     pub key_tenant: String,
     /// Its id.
     pub grant_id: String,
+    /// When it was issued, as its claim `iat` says.
+    pub issued_at: SystemTime,
     /// Its expiry.
     pub expires_at: SystemTime,
     /// The version of the leeway that it names, or empty.
@@ -54,6 +56,9 @@ pub enum InTransaction {
     Before,
     /// Past its admission deadline.
     Late,
+    /// Issued before a backup was restored, as far as the issuer's clock may be off, and so perhaps
+    /// used since: until a person releases it, or lifts the hold. It is not spent.
+    Held,
     /// Used, revoked, or in conflict with another operation.
     Refused,
 }
@@ -95,6 +100,7 @@ pub async fn admit(
     // Cannot fail: text keys and values.
     let details = serde_json::to_string(&intent.details).unwrap_or_default();
     let id = intent.operation_id.as_str();
+    let subject = subject(grant);
     let row = {
         // A conflict must not end the caller's transaction.
         let savepoint = transaction.savepoint("fencepost_admit").await?;
@@ -113,6 +119,8 @@ pub async fn admit(
                     text(&intent.tenant),
                     (&&digest[..], Type::BYTEA),
                     text(&details),
+                    (&grant.issued_at, Type::TIMESTAMPTZ),
+                    text(&subject),
                 ],
             )
             .await;
@@ -153,8 +161,17 @@ pub async fn admit(
             ],
         )
         .await?;
-    let before = rows.first().map_or(Ok(false), |row| row.try_get("before"))?;
-    Ok(if before { InTransaction::Before } else { InTransaction::Refused })
+    let seen = |name: &str| rows.first().map_or(Ok(false), |row| row.try_get::<_, bool>(name));
+    Ok(match (seen("before")?, seen("spent")?) {
+        (true, _) => InTransaction::Before,
+        (false, false) if said("held")? => InTransaction::Held,
+        _ => InTransaction::Refused,
+    })
+}
+
+/// The subject of a person's release, as the service writes it.
+fn subject(grant: &ProvenGrant) -> String {
+    format!("grant {}", serde_json::json!([grant.issuer, grant.key_tenant, grant.grant_id]))
 }
 
 fn text(value: &String) -> (&(dyn ToSql + Sync), Type) {

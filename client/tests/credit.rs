@@ -278,6 +278,7 @@ fn proven(id: &str, seconds: i64) -> ProvenGrant {
         issuer: ISSUER.into(),
         key_tenant: String::new(),
         grant_id: id.into(),
+        issued_at: SystemTime::now(),
         expires_at: UNIX_EPOCH + Duration::from_secs(at),
         leeway_version: String::new(),
     }
@@ -347,6 +348,67 @@ async fn a_grant_that_is_used_late_or_in_conflict_is_refused_inside_a_transactio
     let mut serializable = serializable.await.unwrap();
     let error = in_transaction::admit(&mut serializable, &proven("g5", 900), &intent(), BOUND).await;
     assert!(error.unwrap_err().to_string().contains("serializable"));
+}
+
+#[tokio::test]
+async fn a_grant_from_before_a_restored_backup_is_held_until_a_person_releases_it() {
+    let bed = Bed::new().await;
+    let mut database = bed.database().await;
+    let ago = |seconds| SystemTime::now() - Duration::from_secs(seconds);
+    let aged = |id: &str, seconds| ProvenGrant { issued_at: ago(seconds), ..proven(id, 900) };
+    let used = intent();
+    let mut transaction = database.transaction().await.unwrap();
+    let found = in_transaction::admit(&mut transaction, &aged("used", 500), &used, BOUND).await.unwrap();
+    assert_eq!(found, InTransaction::Admitted);
+    transaction.commit().await.unwrap();
+    let hold = "INSERT INTO fencepost.holds (since, grants, began_at, began_by, reason)
+                VALUES (clock_timestamp() - make_interval(secs => $1), true, clock_timestamp(), 'p', 'restored')";
+    database.execute(hold, &[&200.0_f64]).await.unwrap();
+    let mut transaction = database.transaction().await.unwrap();
+    // The issuer's clock may be 60 s ahead: 170 s ago by it is perhaps 230 s ago, before the hold's 200 s.
+    for (grant, intent, expected) in [
+        (aged("old", 300), intent(), InTransaction::Held),
+        (aged("within the skew", 170), intent(), InTransaction::Held),
+        (aged("young", 100), intent(), InTransaction::Admitted),
+        (aged("used", 500), used, InTransaction::Before),
+        (aged("used", 500), intent(), InTransaction::Refused),
+    ] {
+        let found = in_transaction::admit(&mut transaction, &grant, &intent, BOUND).await.unwrap();
+        assert_eq!(found, expected, "{}", grant.grant_id);
+    }
+    let key = fencepost_store::grant::token::GrantKey {
+        issuer: ISSUER.into(),
+        key_tenant: String::new(),
+        grant_id: "old".into(),
+    };
+    let release = "INSERT INTO fencepost.desk_audit
+                       (at, who, action, subject, version_before, state_before, state_after, reason)
+                   VALUES (clock_timestamp(), 'p', 'release_grant', $1, '', 'held', 'released', 'looked')";
+    transaction.execute(release, &[&fencepost_store::desk::grant_subject(&key)]).await.unwrap();
+    for (id, expected) in [("old", InTransaction::Admitted), ("other", InTransaction::Held)] {
+        let found = in_transaction::admit(&mut transaction, &aged(id, 300), &intent(), BOUND).await.unwrap();
+        assert_eq!(found, expected, "{id}");
+    }
+}
+
+#[tokio::test]
+async fn a_held_approval_is_told_as_held_and_executes_nothing() {
+    let bed = Bed::new().await;
+    let database = bed.database().await;
+    database
+        .batch_execute(
+            "INSERT INTO fencepost.holds (since, grants, began_at, began_by, reason)
+             VALUES (clock_timestamp(), true, clock_timestamp(), 'p', 'restored')",
+        )
+        .await
+        .unwrap();
+    let billing = FakeBilling::new(Mood::Kind);
+    let handler = bed.handler(&billing);
+    let command = bed.command("g1");
+    assert_eq!(handler.apply(command.clone(), agent()).await, CreditResult::Held);
+    assert_eq!(billing.credits(), 0);
+    database.batch_execute("UPDATE fencepost.holds SET lifted_at = clock_timestamp()").await.unwrap();
+    assert_eq!(handler.apply(command, agent()).await, CreditResult::Applied("cr_1".into()));
 }
 
 #[tokio::test]

@@ -9,13 +9,24 @@
 -- here on is bounded (bound_in_transaction), or the cleanup of records could overtake it.
 -- Locks: the key of the consumption, then the operation's id and grant key, to the caller's commit.
 -- Outcomes: one row. admitted: claimed by this statement. Else: late says whether the deadline had
--- passed, known whether the issuer has a policy. Unique violations of operations_pkey and
+-- passed, held whether a hold stands over the grant, known whether the issuer has a policy. Unique violations of operations_pkey and
 -- operations_grant_key: refused.
 --
 -- $1 issuer $2 key_tenant $3 grant_id $4 operation id $5 expires_at $6 leeway version $7 caller
--- namespace $8 caller $9 tenant $10 details digest $11 details
+-- namespace $8 caller $9 tenant $10 details digest $11 details $12 issued_at $13 subject of the
+-- audit about the grant
 WITH asked AS (
-    SELECT $5::timestamptz + p.leeway_ms * interval '1 millisecond' AS deadline
+    SELECT $5::timestamptz + p.leeway_ms * interval '1 millisecond' AS deadline,
+           -- As grant_admit: issued before a backup was restored, and perhaps used since. The
+           -- issuer's clock may have been ahead by the pinned skew.
+           EXISTS (
+               SELECT FROM fencepost.holds AS h
+               WHERE h.lifted_at IS NULL AND h.grants
+                 AND h.since >= $12::timestamptz - p.iat_skew_ms * interval '1 millisecond'
+                 AND NOT EXISTS (SELECT FROM fencepost.desk_audit AS l
+                                 WHERE l.subject = $13::text AND l.action = 'release_grant'
+                                   AND l.at >= h.began_at)
+           ) AS held
     FROM fencepost.grant_policies AS p
     WHERE p.issuer = $1::text AND p.leeway_version = $6::text AND p.form = 'token'
 ),
@@ -24,7 +35,7 @@ claim AS (
         (issuer, key_tenant, grant_id, operation_id, consumed_at, retain_until)
     SELECT $1::text, $2::text, $3::text, $4::text::uuid, statement_timestamp(), a.deadline
     FROM asked AS a
-    WHERE a.deadline > statement_timestamp()
+    WHERE a.deadline > statement_timestamp() AND NOT a.held
     ON CONFLICT (issuer, key_tenant, grant_id) DO NOTHING
     RETURNING c.issuer, c.key_tenant, c.grant_id
 ),
@@ -40,4 +51,5 @@ operation AS (
 )
 SELECT EXISTS (SELECT FROM operation) AS admitted,
        EXISTS (SELECT FROM asked) AS known,
-       coalesce((SELECT a.deadline <= statement_timestamp() FROM asked AS a), false) AS late
+       coalesce((SELECT a.deadline <= statement_timestamp() FROM asked AS a), false) AS late,
+       coalesce((SELECT a.held FROM asked AS a), false) AS held

@@ -1,4 +1,5 @@
--- admitted_before: was the grant spent for this very operation? Reports only.
+-- admitted_before: was the grant spent, and for this very operation? Reports only. A revocation
+-- counts as spent.
 --
 -- Isolation: READ COMMITTED. Locks: none. Outcomes: one row.
 --
@@ -10,4 +11,8 @@ SELECT EXISTS (
     WHERE c.issuer = $1::text AND c.key_tenant = $2::text AND c.grant_id = $3::text
       AND o.operation_id = $4::text::uuid AND o.caller_namespace = $5::text AND o.caller_id = $6::text
       AND o.tenant = $7::text AND o.details_digest = $8::bytea
-) AS before
+) AS before,
+EXISTS (
+    SELECT FROM fencepost.grant_consumptions AS c
+    WHERE c.issuer = $1::text AND c.key_tenant = $2::text AND c.grant_id = $3::text
+) AS spent

@@ -78,12 +78,13 @@ pub struct Revocation {
     pub key: GrantKey,
     /// Where it lives.
     pub form: Form,
-    /// Its trusted expiry, if there is one.
+    /// Its expiry, or the one that was noted at its issue, if one was.
     pub expires_at: Option<Micros>,
-    /// Its leeway.
+    /// Its leeway; where the token was not seen, the longest that this instance knows.
     pub leeway: Span,
-    /// How long the row is kept where there is no trusted expiry.
-    pub retention: Span,
+    /// How long the record is kept at least where the token was not seen: then neither its expiry
+    /// nor its leeway is certain. None: it was seen.
+    pub retention: Option<Span>,
     /// Who revokes, for the audit.
     pub actor: String,
     /// Why, for the audit.

@@ -5,11 +5,11 @@
 //! shows that the statement waits there.
 
 use crate::support::*;
-use fencepost_protocol::grants::{GrantToken, RevokeRequest};
+use fencepost_protocol::grants::{GrantName, GrantToken, IssueRequest, RevokeRequest};
 use fencepost_store::grant::cleanup::run_once;
 use fencepost_store::grant::postgres::{Options, PostgresGrants};
 use fencepost_store::grant::service::{CleanupState, Grants, Refusal};
-use fencepost_store::grant::store::{Admitted, Because, Bounded, Revoked};
+use fencepost_store::grant::store::{Admitted, Because, Bounded, Issued, Revoked};
 use fencepost_store::store::postgres::{self, Postgres};
 use fencepost_store::store::{Clock, Store, StoreError};
 use serde_json::{Value, json};
@@ -308,6 +308,37 @@ async fn records_stay_for_their_deadline_and_the_margin() {
     }
     // The operation is another matter: it stays, and is still found.
     assert!(grants.operation(ask.operation_id, &agent(), "").await.unwrap().is_some());
+}
+
+/// As on the file: the token may name any pinned version, and live longer than the log says.
+#[tokio::test]
+async fn a_grant_revoked_by_its_id_stays_revoked_to_the_longest_that_its_token_may_live() {
+    let (url, signer) = (database().await, Signer::new(1));
+    let versions = json!({"leeway": "2s", "leeways": {"2": "20m"}});
+    let all = grants_on(&url, &config(&signer, versions, json!({}))).await;
+    let one = grants_on(&url, &config(&signer, json!({}), json!({}))).await;
+    let client = connect(&url).await;
+    // 1 h of life, 60 s of skew, 20 min of leeway.
+    for (grants, noted, kept) in [(&all, Some(900), 4_860), (&one, Some(60), 4_860), (&one, None, 4_860)] {
+        let name = GrantName { issuer: ISSUER.into(), grant_id: fresh_id(), tenant: None };
+        let issue = IssueRequest {
+            grant: name.clone(),
+            subject: AGENT.into(),
+            tenant: None,
+            details: details(),
+            expires_at: noted.map(|seconds| now() + seconds),
+        };
+        assert_eq!(grants.issue(issue, "i").await, Ok(Issued::Now));
+        let revoke = RevokeRequest { token: None, grant: Some(name), reason: "r".into() };
+        assert_eq!(grants.revoke(revoke, "r").await, Ok(Revoked::Now));
+        let exact = format!(
+            "SELECT count(*) FROM fencepost.grant_consumptions
+             WHERE retain_until - consumed_at BETWEEN interval '{kept} seconds' AND interval '{} seconds'",
+            kept + 30
+        );
+        assert_eq!(count(&client, &exact).await, 1, "{noted:?}");
+        client.batch_execute("DELETE FROM fencepost.grant_consumptions").await.unwrap();
+    }
 }
 
 #[tokio::test]

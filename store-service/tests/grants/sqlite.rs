@@ -203,6 +203,45 @@ async fn records_stay_for_their_deadline_and_the_margin() {
     assert_eq!(bed.grants.store().cleanup(10).await, Ok(1));
 }
 
+/// The log names the issuer's plain leeway at most; the token may name another version, live longer
+/// than was noted, and be of a version that only another instance's file has.
+#[tokio::test]
+async fn a_grant_revoked_by_its_id_stays_revoked_to_the_longest_that_its_token_may_live() {
+    let versions = json!({"leeway": "2s", "leeways": {"2": "20m"}});
+    for revoking in [json!({"leeway": "2s"}), versions.clone()] {
+        for noted in [900, 60] {
+            let bed = Bed::new(versions.clone()).await;
+            let revoker = Grants::new(
+                issuers(&config(&bed.signer, revoking.clone(), json!({}))),
+                Arc::new(SqliteGrants::new(bed.store.beside(), bed.grants.issuers().timings)),
+            );
+            let id = fresh_id();
+            let mut own = claims(&id, 900);
+            merge(&mut own, json!({"lwv": "2"}));
+            let name = GrantName { issuer: ISSUER.into(), grant_id: id, tenant: None };
+            let issue = IssueRequest {
+                grant: name.clone(),
+                subject: AGENT.into(),
+                tenant: None,
+                details: details(),
+                expires_at: Some(now() + noted),
+            };
+            assert_eq!(bed.grants.issue(issue, "i").await, Ok(Issued::Now));
+            let revoke = RevokeRequest { token: None, grant: Some(name), reason: "r".into() };
+            assert_eq!(revoker.revoke(revoke, "r").await, Ok(Revoked::Now));
+            // Past every deadline that the log could name, and inside the token's own.
+            bed.pass_seconds(900 + 2 + 305);
+            assert_eq!(bed.grants.store().cleanup(10).await, Ok(0), "noted {noted}, {revoking}");
+            let ask = request(&bed.signer.sign(&own), fresh_operation());
+            let found = bed.grants.admit(ask).await.unwrap();
+            assert_eq!(found, Admitted::Refused(Because::Revoked), "noted {noted}, {revoking}");
+            // 1 h of life, 60 s of skew, 20 min of leeway, 5 min of margin: not for ever.
+            bed.pass_seconds(3_600 + 60 + 1_200 + 305 - 1_207);
+            assert_eq!(bed.grants.store().cleanup(10).await, Ok(1));
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_archived_row_is_never_admitted_or_issued_again() {
     let bed = Bed::new(json!({"form": "row", "keys": null, "algorithms": [], "audience": []})).await;

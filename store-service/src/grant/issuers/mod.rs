@@ -113,10 +113,14 @@ impl Issuer {
         std::iter::once(("", self.leeway)).chain(named)
     }
 
+    /// The longest leeway that a grant may have.
+    pub fn longest_leeway(&self) -> Span {
+        self.leeways().map(|(_, leeway)| leeway).max().unwrap_or_default()
+    }
+
     /// How long a revocation is kept when nobody knows the grant's expiry.
     pub fn retention_without_expiry(&self) -> Span {
-        let longest = self.leeways().map(|(_, leeway)| leeway).max().unwrap_or_default();
-        self.max_lifetime.plus(self.iat_skew).plus(longest)
+        self.max_lifetime.plus(self.iat_skew).plus(self.longest_leeway())
     }
 }
 

@@ -231,7 +231,7 @@ impl GrantStore for PostgresGrants {
                 params.extend::<Params>(vec![
                     Box::new(revocation.expires_at.map(system_time)),
                     Box::new(revocation.leeway.as_i64()),
-                    Box::new(revocation.retention.as_i64()),
+                    Box::new(revocation.retention.map(Span::as_i64)),
                 ]);
                 &statements::GRANT_REVOKE
             }

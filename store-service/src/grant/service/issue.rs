@@ -72,15 +72,18 @@ impl Grants {
         if request.reason.is_empty() || request.reason.len() > TEXT_MAX || request.reason.contains('\0') {
             return Err(Refusal::Malformed("reason: expected 1 to 255 bytes"));
         }
-        let (key, issuer, expires_at, leeway) = match (&request.token, &request.grant) {
+        let (key, issuer, expires_at, leeway, retention) = match (&request.token, &request.grant) {
             (Some(_), None) => {
                 let (issuer, grant) = self.prove(&who, request.token.as_ref(), None).await?;
-                (grant.key, issuer, Some(grant.expires_at), grant.leeway)
+                (grant.key, issuer, Some(grant.expires_at), grant.leeway, None)
             }
             (None, Some(name)) => {
                 let (issuer, key) = self.key(&who, name)?;
                 let row = self.store.issued(key.clone()).await?.ok_or(Refusal::NoProof)?;
-                (key, issuer, row.expires_at, row.leeway)
+                // What the log says of a token is not the token: it may live longer, and name
+                // another version of the leeway.
+                let (leeway, kept) = (issuer.longest_leeway(), issuer.retention_without_expiry());
+                (key, issuer, row.expires_at, leeway, Some(kept))
             }
             _ => return Err(Refusal::Malformed("expected exactly one of token and grant")),
         };
@@ -90,7 +93,7 @@ impl Grants {
             form: issuer.form,
             expires_at,
             leeway,
-            retention: issuer.retention_without_expiry(),
+            retention,
             actor: actor.to_owned(),
             reason: request.reason,
         };

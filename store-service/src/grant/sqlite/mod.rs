@@ -216,6 +216,19 @@ fn issue_one(tx: &Transaction<'_>, now: Micros, issue: &Issue) -> Result<Issued>
     Ok(Issued::Now)
 }
 
+/// Until when a token could still be admitted. Where it was not seen, an expiry that was noted at
+/// its issue is only a hint, and any version of the leeway may be its own: by what is pinned as well.
+fn kept_until(tx: &Transaction<'_>, now: Micros, revocation: &Revocation) -> Result<Micros> {
+    let (expires_at, leeway) = (revocation.expires_at, revocation.leeway);
+    let Some(retention) = revocation.retention else {
+        return Ok(after(expires_at.unwrap_or(now), leeway));
+    };
+    let (pinned_leeway, pinned_lifetime) = tables::longest_pinned(tx, &revocation.key.issuer)?;
+    let longest = after(now, retention.max(pinned_lifetime.plus(pinned_leeway)));
+    let noted = expires_at.map(|at| after(at, leeway.max(pinned_leeway)));
+    Ok(noted.map_or(longest, |noted| Micros(noted.0.max(longest.0))))
+}
+
 fn revoke(tx: &Transaction<'_>, now: Micros, revocation: &Revocation) -> Result<Revoked> {
     let key = &revocation.key;
     let revoked = match revocation.form {
@@ -223,11 +236,7 @@ fn revoke(tx: &Transaction<'_>, now: Micros, revocation: &Revocation) -> Result<
             Some(None) => Revoked::Before,
             Some(Some(_)) => Revoked::Used,
             None => {
-                let retain_until = match revocation.expires_at {
-                    Some(at) => after(at, revocation.leeway),
-                    None => after(now, revocation.retention),
-                };
-                tables::consume(tx, key, None, now, retain_until)?;
+                tables::consume(tx, key, None, now, kept_until(tx, now, revocation)?)?;
                 Revoked::Now
             }
         },

@@ -50,6 +50,8 @@ statements! {
     AUDIT_ADD = "audit_add";
     /// What grants are issued under.
     PIN_READ = "pin_read";
+    /// The longest of them.
+    PIN_LONGEST = "pin_longest";
     /// Pins it.
     PIN_ADD = "pin_add";
 }

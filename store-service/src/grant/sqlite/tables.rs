@@ -66,6 +66,13 @@ pub fn held(tx: &Transaction<'_>, admission: &Admission) -> Result<bool> {
     )
 }
 
+/// The longest leeway, and the longest lifetime with its skew, that are pinned for an issuer.
+pub fn longest_pinned(tx: &Transaction<'_>, issuer: &str) -> Result<(Span, Span)> {
+    let span = |ms: i64| Span::ms(u64::try_from(ms).unwrap_or(0));
+    tx.prepare_cached(statements::PIN_LONGEST)?
+        .query_row([issuer], |row| Ok((span(row.get("leeway_ms")?), span(row.get("lifetime_ms")?))))
+}
+
 /// Claims a key.
 pub fn consume(
     tx: &Transaction<'_>,
