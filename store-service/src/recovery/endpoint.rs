@@ -5,6 +5,7 @@
 
 use super::answer::Reply;
 use super::sign::{KEY_ID_HEADER, SIGNATURE_HEADER, SigningKey, TIMESTAMP_HEADER};
+use super::targets::Targets;
 use super::template::Template;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -24,6 +25,8 @@ pub struct Endpoint {
     pub url: Template,
     /// How long one request may take, connecting included.
     pub timeout: Duration,
+    /// The keys that go with a request that does something.
+    pub targets: Targets,
     /// The key that signs.
     pub key: SigningKey,
     /// Longest answer, in bytes.
@@ -37,8 +40,8 @@ pub struct Message {
     pub path: String,
     /// JSON; none with GET.
     pub body: Bytes,
-    /// The provider's idempotency key, where something is done.
-    pub idempotency_key: Option<String>,
+    /// Headers with the providers' idempotency keys, where something is done.
+    pub keys: Vec<(String, String)>,
 }
 
 /// An open connection. Dropping it closes it.
@@ -102,8 +105,8 @@ impl Endpoint {
         if !message.body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
-        if let Some(key) = &message.idempotency_key {
-            request = request.header("idempotency-key", key);
+        for (name, key) in &message.keys {
+            request = request.header(name, key);
         }
         request.body(Full::new(message.body.clone())).map_err(|error| error.to_string())
     }

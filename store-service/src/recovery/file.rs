@@ -79,7 +79,7 @@ pub struct SignIn {
 pub struct OperationsIn {
     pub issuers: Vec<String>,
     pub lookup: Option<EndpointIn>,
-    pub submit: Option<EndpointIn>,
+    pub submit: Option<SubmitIn>,
     pub contract: ContractIn,
 }
 
@@ -106,6 +106,17 @@ pub struct EndpointIn {
     pub method: Option<MethodIn>,
     pub url: String,
     pub timeout: Option<Span>,
+}
+
+/// The endpoint that does something, and the keys that its provider knows requests by.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubmitIn {
+    pub method: Option<MethodIn>,
+    pub url: String,
+    pub timeout: Option<Span>,
+    pub key_prefix: Option<String>,
+    pub downstream_keys: Option<serde_json::Value>,
 }
 
 /// What a provider promises.

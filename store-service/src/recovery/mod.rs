@@ -7,7 +7,7 @@
 //!
 //! Rooms: [`settings`] is the file of `--recovery`; [`plan`] and [`held_plan`] decide, without I/O,
 //! clock or randomness; [`operation`] and [`held`] do what they say; [`endpoint`], [`sign`] and
-//! [`answer`] speak with providers, [`breaker`] spares them; [`store`] says what is written,
+//! [`answer`] speak with providers, [`targets`] are the keys that they know requests by, [`breaker`] spares them; [`store`] says what is written,
 //! [`postgres`] and [`sqlite`] write it; [`worker`] are the loops, [`startup`] starts them.
 //!
 //! Races are closed in the store: taking over raises the owner's version, every write names it, and
@@ -32,6 +32,7 @@ pub mod sign;
 pub mod sqlite;
 pub mod startup;
 pub mod store;
+pub mod targets;
 pub mod template;
 pub mod worker;
 

@@ -114,7 +114,7 @@ impl Provider {
         line
     }
 
-    /// Sends an operation's request again, with its id as idempotency key; waits no longer than
+    /// Sends an operation's request again, with its idempotency keys; waits no longer than
     /// `limit`.
     pub async fn submit(
         &self,
@@ -180,7 +180,8 @@ fn operation_message(endpoint: &Endpoint, row: &OperationRow, sends: bool) -> Re
         "details": details,
     });
     let path = endpoint.url.fill(&values)?;
-    Ok(Message { path, body: body_of(endpoint, &body), idempotency_key: sends.then(|| id.to_owned()) })
+    let keys = if sends { endpoint.targets.headers(id) } else { Vec::new() };
+    Ok(Message { path, body: body_of(endpoint, &body), keys })
 }
 
 fn key_message(endpoint: &Endpoint, held: &HeldKey) -> Result<Message, String> {
@@ -191,7 +192,7 @@ fn key_message(endpoint: &Endpoint, held: &HeldKey) -> Result<Message, String> {
     );
     let body = json!({"key": key, "fence": held.version.fence, "scope": scope});
     let path = endpoint.url.fill(&values)?;
-    Ok(Message { path, body: body_of(endpoint, &body), idempotency_key: None })
+    Ok(Message { path, body: body_of(endpoint, &body), keys: Vec::new() })
 }
 
 fn body_of(endpoint: &Endpoint, body: &serde_json::Value) -> Bytes {

@@ -7,10 +7,11 @@ use super::answer::ANSWER_MAX;
 use super::backoff::Backoff;
 use super::breaker::BreakerLimits;
 use super::endpoint::Endpoint;
-use super::file::{ContractIn, EndpointIn, File, KeysIn, MethodIn, OperationsIn, ProviderIn};
+use super::file::{ContractIn, EndpointIn, File, KeysIn, MethodIn, OperationsIn, ProviderIn, SubmitIn};
 use super::plan::{Contract, GiveUp};
 use super::provider::{KeysAt, OperationsAt, Provider};
 use super::sign::SigningKey;
+use super::targets::Targets;
 use super::template::{Places, Template};
 use crate::grant::duration::Span;
 use crate::grant::timing::ExecutionTimings;
@@ -219,6 +220,7 @@ impl Maker<'_> {
             method,
             url,
             timeout: timeout.duration(),
+            targets: Targets::OperationId,
             key: self.key.clone(),
             answer_max: ANSWER_MAX,
         })
@@ -269,7 +271,15 @@ impl OperationsIn {
             return Err("lookup.url: names no {operation_id}; expected it, or method: POST".into());
         }
         let usual = (Method::POST, Span::seconds(15));
-        let submit = self.submit.map(|entry| make(entry, usual, "submit")).transpose()?;
+        let submit = self
+            .submit
+            .map(|SubmitIn { method, url, timeout, key_prefix, downstream_keys }| {
+                let endpoint = make(EndpointIn { method, url, timeout }, usual, "submit")?;
+                let targets =
+                    Targets::read(key_prefix, downstream_keys).map_err(|why| format!("submit.{why}"))?;
+                Ok::<_, String>(Endpoint { targets, ..endpoint })
+            })
+            .transpose()?;
         if submit.as_ref().is_some_and(|at| at.method != Method::POST) {
             return Err("submit.method: found GET; expected POST".into());
         }
