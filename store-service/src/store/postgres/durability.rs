@@ -114,9 +114,9 @@ mod tests {
 
     #[test]
     fn each_weakness_is_said_and_a_sound_server_has_none() {
-        assert_eq!(weaknesses(&sound()), [String::new(); 0]);
+        assert_eq!(weaknesses(&sound()), Vec::<String>::new());
         let alone = Found { standby_names: String::new(), standbys: 0, ..sound() };
-        assert_eq!(weaknesses(&alone), [String::new(); 0], "a single server promises its own disk only");
+        assert_eq!(weaknesses(&alone), Vec::<String>::new(), "a single server promises its own disk only");
         for (found, word) in [
             (Found { standby_names: " ".into(), ..sound() }, "empty synchronous_standby_names"),
             (Found { commit: "local".into(), ..sound() }, "synchronous_commit = local"),
@@ -133,7 +133,7 @@ mod tests {
         let durability = Durability::default();
         durability.note(&sound());
         durability.note(&Found { timeline: None, ..sound() });
-        assert_eq!(durability.warnings(), [String::new(); 0]);
+        assert_eq!(durability.warnings(), Vec::<String>::new());
         for _ in 0..2 {
             durability.note(&Found { timeline: Some("00000002".into()), ..sound() });
             let said = durability.warnings();
