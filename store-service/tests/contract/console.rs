@@ -123,7 +123,10 @@ pub async fn operator_settles_an_unknown_outcome_by_the_clients_key(kind: StoreK
     assert_eq!(shown["body"], "paid by hand");
     assert_eq!(shown["headers"], json!([["content-type", "text/plain"]]));
     assert!((7_100_000..=7_200_000).contains(&shown["left_ms"].as_u64().unwrap()));
-    assert_eq!(shown["audit"][1]["action"], "look_at_answer", "{shown}");
+    // A store that is lost with the process writes down no looks.
+    if kind != StoreKind::Memory {
+        assert_eq!(shown["audit"][1]["action"], "look_at_answer", "{shown}");
+    }
     // The version is used up.
     let (code, text) = said(&console.ann(&order.concat()).await);
     assert!(code == 1 && text.contains("version_changed"), "{text}");
