@@ -119,7 +119,7 @@ async fn a_body_that_comes_too_slowly_is_told_so() {
     let slow = async |path: &str, media: &str| {
         let mut stream = connect(served.addr).await;
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: {media}\r\ncontent-length: 100\r\n\r\n"
+            "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: {media}\r\ncontent-length: 100\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.write_all(b"{").await.unwrap();
