@@ -5,7 +5,7 @@
 
 use crate::check::Check;
 use crate::grant::startup::{GrantArgs, GrantStartError};
-use crate::http::{Api, Server, ServerOptions, Tokens};
+use crate::http::{Api, Limits, Server, ServerOptions, Tokens};
 use crate::recovery::startup::{RecoveryArgs, RecoveryStartError};
 use crate::recovery::worker::Running;
 use crate::service::Service;
@@ -13,6 +13,8 @@ use crate::store::memory::Memory;
 use crate::store::postgres::{self, Postgres};
 use crate::store::sqlite::Sqlite;
 use crate::store::{Clock, OpenError, Store, StoreKind, StoreUrl};
+use crate::tls::listener::ListenerFiles;
+use crate::tls::{ListenerTls, TlsFileError};
 use crate::trace::Traces;
 use crate::waiters::Waiters;
 use crate::{heartbeat, metric, operator, sweep, waiters};
@@ -92,6 +94,23 @@ struct Serve {
     #[arg(long, env = "FENCEPOST_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
 
+    /// Certificate chain of the listener, in PEM: it speaks TLS, and notices when the file is replaced.
+    #[arg(long, env = "FENCEPOST_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// Private key of --tls-cert, in PEM.
+    #[arg(long, env = "FENCEPOST_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Authorities of client certificates, in PEM: entries of the token file name them by client_san.
+    #[arg(long, env = "FENCEPOST_TLS_CLIENT_CA", value_name = "FILE", requires_all = ["tls_cert", "token_file"])]
+    tls_client_ca: Option<PathBuf>,
+
+    /// Most connections at once; more wait to be accepted.
+    #[arg(long, env = "FENCEPOST_CONNECTIONS_MAX", default_value_t = Limits::default().connections_max, value_name = "N",
+          value_parser = connections)]
+    connections_max: usize,
+
     /// This is the only instance: allows a SQLite or memory store with a listener beyond loopback.
     #[arg(long, env = "FENCEPOST_SINGLE_INSTANCE")]
     single_instance: bool,
@@ -149,6 +168,11 @@ struct Migrate {
     store: StoreArgs,
 }
 
+fn connections(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=1_000_000).contains(number));
+    number.ok_or_else(|| "expected 1 to 1000000".into())
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let duration = seconds_or_zero(text)?;
     if duration.is_zero() { Err("expected more than zero".into()) } else { Ok(duration) }
@@ -178,6 +202,12 @@ pub enum StartError {
     /// The token file can't be used.
     #[error(transparent)]
     Tokens(#[from] crate::http::TokenFileError),
+    /// A certificate or key can't be used.
+    #[error(transparent)]
+    Tls(#[from] TlsFileError),
+    /// Client certificates by half.
+    #[error("{0}")]
+    ClientCertificates(&'static str),
     /// Grants can't be served.
     #[error(transparent)]
     Grants(#[from] GrantStartError),
@@ -310,6 +340,27 @@ pub(crate) async fn open_store(url: &StoreUrl) -> Result<Arc<dyn Store>, StartEr
 }
 
 impl Serve {
+    fn tls(&self, tokens: &Tokens) -> Result<Option<ListenerTls>, StartError> {
+        match (self.tls_client_ca.is_some(), tokens.know_certificates()) {
+            (true, false) => {
+                return Err(StartError::ClientCertificates(
+                    "--tls-client-ca is set and no entry of --token-file has client_san, so that no certificate \
+                     would open anything; expected one, or no --tls-client-ca",
+                ));
+            }
+            (false, true) => {
+                return Err(StartError::ClientCertificates(
+                    "--token-file has an entry with client_san and there is no --tls-client-ca, so that no \
+                     certificate is ever asked for; expected --tls-client-ca with --tls-cert and --tls-key",
+                ));
+            }
+            (true, true) | (false, false) => {}
+        }
+        let (Some(cert), Some(key)) = (self.tls_cert.clone(), self.tls_key.clone()) else { return Ok(None) };
+        let files = ListenerFiles { cert, key, client_ca: self.tls_client_ca.clone() };
+        Ok(Some(ListenerTls::open(files)?))
+    }
+
     fn check(&self) -> Result<Tokens, StartError> {
         let tokens = match &self.token_file {
             Some(path) => Tokens::read(path)?,
@@ -337,6 +388,7 @@ impl Serve {
 
     async fn run(self) -> Result<ExitCode, StartError> {
         let tokens = self.check()?;
+        let tls = self.tls(&tokens)?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let metrics = metrics_exporter_prometheus::PrometheusBuilder::new()
@@ -364,7 +416,9 @@ impl Serve {
         let options = ServerOptions { drain_timeout: self.drain_timeout };
         let server = Server::bind(self.listen, api, options)
             .await
-            .map_err(|error| StartError::Bind { addr: self.listen, error })?;
+            .map_err(|error| StartError::Bind { addr: self.listen, error })?
+            .with_tls(tls)
+            .limited(Limits { connections_max: self.connections_max, ..Limits::default() });
         let beats = tokio::spawn(heartbeat::run(service.clone()));
         let sweeps = tokio::spawn(sweep::run(service.clone(), self.sweep_interval));
         let upkeep = tokio::spawn(keep_metrics(metrics));

@@ -3,6 +3,7 @@
 //!
 //! Rooms: [`entry`] has the state table as pure functions, [`store`] keeps rows and decides on
 //! them, [`service`] adds waiting and tasks that outlive their callers, [`http`] is the interface,
+//! [`tls`] is who is at the other end,
 //! [`desk`] is what people decide about what is kept, [`operator`] what they use for it, [`sweep`] and [`heartbeat`] are the loops beside it, [`cli`] reads the settings,
 //! [`check`] reads Envoy's.
 
@@ -21,5 +22,6 @@ pub mod recovery;
 pub mod service;
 pub mod store;
 pub mod sweep;
+pub mod tls;
 pub mod trace;
 pub mod waiters;

@@ -1,11 +1,17 @@
-//! Who may call: bearer tokens with roles, bound to key prefixes.
+//! Who may call: bearer tokens and client certificates with roles, bound to key prefixes.
+//!
+//! A request that shows a token is judged by the token alone; the certificate of its connection
+//! counts where there is none, so that a wrong token is never made good by the way it came.
 //!
 //! The file holds SHA-256 digests, not tokens. A presented token is hashed and compared with every
 //! digest in constant time, so neither the digest nor its position can be guessed by timing.
 
 use super::Problem;
+use super::link::Link;
 use crate::grant::requester::Requester;
-use axum::http::{HeaderMap, StatusCode, header};
+use crate::tls::{Peer, PeerName};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Request, StatusCode, header};
 use fencepost_protocol::StoreKey;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -34,8 +40,10 @@ pub enum Role {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
-    #[serde(deserialize_with = "digest")]
-    token_sha256: [u8; 32],
+    #[serde(default, deserialize_with = "digest")]
+    token_sha256: Option<[u8; 32]>,
+    /// A name in a client certificate, in place of a token.
+    client_san: Option<PeerName>,
     /// Who it belongs to, in the audit.
     name: Option<String>,
     roles: Vec<Role>,
@@ -45,12 +53,12 @@ struct Entry {
     issuers: Option<Vec<String>>,
 }
 
-fn digest<'de, D: serde::Deserializer<'de>>(d: D) -> Result<[u8; 32], D::Error> {
+fn digest<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<[u8; 32]>, D::Error> {
     let text = String::deserialize(d)?;
     let mut bytes = [0; 32];
     hex::decode_to_slice(&text, &mut bytes)
         .map_err(|_| serde::de::Error::custom("token_sha256: expected the 64 hex digits of a SHA-256"))?;
-    Ok(bytes)
+    Ok(Some(bytes))
 }
 
 /// Why a token file can't be used.
@@ -107,6 +115,10 @@ impl Tokens {
             return Err("the list is empty, so nobody could call".into());
         }
         for entry in &entries {
+            match (&entry.token_sha256, &entry.client_san) {
+                (Some(_), None) | (None, Some(_)) => {}
+                _ => return Err("expected each entry with one of token_sha256 and client_san".into()),
+            }
             if entry.roles.is_empty() {
                 return Err("an entry without roles".into());
             }
@@ -137,13 +149,26 @@ impl Tokens {
     }
 
     /// The caller, if it may act in this role.
-    pub fn caller(&self, headers: &HeaderMap, role: Role) -> Result<Caller<'_>, Problem> {
+    pub fn caller<'a>(&self, shown: impl Into<Shown<'a>>, role: Role) -> Result<Caller<'_>, Problem> {
         let Some(entries) = &self.entries else {
             return Ok(Caller { entry: None });
         };
-        let shown = bearer(headers)
-            .ok_or_else(|| unauthorized("a bearer token is needed: Authorization: Bearer TOKEN"))?;
-        Ok(Caller { entry: Some(find(entries, &Sha256::digest(shown).into(), role)?) })
+        let Shown { headers, peer } = shown.into();
+        let entry = match (bearer(headers), peer) {
+            (Some(token), _) => find(entries, &Sha256::digest(token).into(), role)?,
+            (None, Some(peer)) if !headers.contains_key(header::AUTHORIZATION) => {
+                find_peer(entries, peer, role)?
+            }
+            (None, _) => {
+                return Err(unauthorized("a bearer token is needed: Authorization: Bearer TOKEN"));
+            }
+        };
+        Ok(Caller { entry: Some(entry) })
+    }
+
+    /// Does any entry ask for a client certificate?
+    pub fn know_certificates(&self) -> bool {
+        self.entries.iter().flatten().any(|entry| entry.client_san.is_some())
     }
 
     /// Is no token asked for?
@@ -175,7 +200,7 @@ fn unauthorized(detail: &str) -> Problem {
 fn find<'a>(entries: &'a [Entry], digest: &[u8; 32], role: Role) -> Result<&'a Entry, Problem> {
     let mut found = None;
     for entry in entries {
-        if bool::from(entry.token_sha256.ct_eq(digest)) {
+        if entry.token_sha256.is_some_and(|known| bool::from(known.ct_eq(digest))) {
             found = Some(entry);
         }
     }
@@ -184,6 +209,38 @@ fn find<'a>(entries: &'a [Entry], digest: &[u8; 32], role: Role) -> Result<&'a E
         return Ok(entry);
     }
     Err(Problem::new(StatusCode::FORBIDDEN, "role", "the token does not have the role for this call"))
+}
+
+/// The first entry with a name of this certificate that has the role.
+fn find_peer<'a>(entries: &'a [Entry], peer: &Peer, role: Role) -> Result<&'a Entry, Problem> {
+    let mut named = entries.iter().filter(|entry| entry.client_san.as_ref().is_some_and(|san| peer.is(san)));
+    let mut rest = named.clone();
+    if let Some(entry) = named.find(|entry| entry.roles.contains(&role)) {
+        return Ok(entry);
+    }
+    if rest.next().is_none() {
+        return Err(unauthorized("no name in the client certificate is known, and there is no bearer token"));
+    }
+    let detail = "the client certificate does not have the role for this call";
+    Err(Problem::new(StatusCode::FORBIDDEN, "role", detail))
+}
+
+/// What a caller shows: the headers of its request, and the certificate of its connection.
+pub struct Shown<'a> {
+    headers: &'a HeaderMap,
+    peer: Option<&'a Peer>,
+}
+
+impl<'a, B> From<&'a Request<B>> for Shown<'a> {
+    fn from(request: &'a Request<B>) -> Self {
+        Self { headers: request.headers(), peer: Link::peer(request.extensions()) }
+    }
+}
+
+impl<'a> From<&'a Parts> for Shown<'a> {
+    fn from(parts: &'a Parts) -> Self {
+        Self { headers: &parts.headers, peer: Link::peer(&parts.extensions) }
+    }
 }
 
 impl<'a> Caller<'a> {
@@ -198,8 +255,10 @@ impl Caller<'_> {
     pub fn name(&self) -> String {
         match self.entry {
             Some(Entry { name: Some(name), .. }) => name.clone(),
+            Some(Entry { client_san: Some(san), .. }) => format!("certificate {}", san.as_str()),
             Some(entry) => {
-                format!("token {}", hex::encode(entry.token_sha256.first_chunk::<4>().unwrap_or(&[0; 4])))
+                let digest = entry.token_sha256.unwrap_or_default();
+                format!("token {}", hex::encode(digest.first_chunk::<4>().unwrap_or(&[0; 4])))
             }
             None => "anybody on this machine".into(),
         }
@@ -242,9 +301,63 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fencepost_rig::authority::{Authority, dns, uri};
+
+    impl<'a> From<&'a HeaderMap> for Shown<'a> {
+        fn from(headers: &'a HeaderMap) -> Self {
+            Self { headers, peer: None }
+        }
+    }
 
     fn headers(value: &str) -> HeaderMap {
         HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())])
+    }
+
+    #[test]
+    fn a_certificate_opens_the_roles_of_its_names_and_never_makes_a_wrong_token_good() {
+        let sha = hex::encode(Sha256::digest(b"secret"));
+        let text = format!(
+            r#"[{{"client_san": "uri:spiffe://prod/envoy", "roles": ["filter"], "key_prefixes": ["prod"]}},
+                {{"client_san": "dns:desk.example", "roles": ["operator"]}},
+                {{"token_sha256": "{sha}", "roles": ["operator"]}}]"#
+        );
+        let tokens = Tokens::parse(text.as_bytes()).unwrap();
+        assert!(tokens.know_certificates());
+        let issued = |names| Peer::of(&Authority::new().issue(names).cert_der);
+        let envoy = issued(vec![uri("spiffe://prod/envoy")]);
+        let none = HeaderMap::new();
+        fn asked(tokens: &Tokens, shown: Shown<'_>, role: Role) -> Result<String, Problem> {
+            tokens.caller(shown, role).map(|caller| caller.name())
+        }
+        let code = |result: Result<String, Problem>| result.unwrap_err().status().as_u16();
+        assert_eq!(
+            asked(&tokens, Shown { headers: &none, peer: Some(&envoy) }, Role::Filter).unwrap(),
+            "certificate uri:spiffe://prod/envoy"
+        );
+        let caller = tokens.caller(Shown { headers: &none, peer: Some(&envoy) }, Role::Filter).ok().unwrap();
+        assert!(caller.may_use(&StoreKey::new("prod", &[0; 16]).unwrap()).is_ok());
+        assert_eq!(
+            caller.may_use(&StoreKey::new("test", &[0; 16]).unwrap()).unwrap_err().code(),
+            "key_prefix"
+        );
+        assert_eq!(code(asked(&tokens, Shown { headers: &none, peer: Some(&envoy) }, Role::Operator)), 403);
+        let wrong = [headers("Bearer other"), headers("Basic x"), headers("Bearer ")];
+        for wrong in &wrong {
+            assert_eq!(code(asked(&tokens, Shown { headers: wrong, peer: Some(&envoy) }, Role::Filter)), 401);
+        }
+        // A token beside a certificate is what counts.
+        let token = headers("Bearer secret");
+        assert_eq!(code(asked(&tokens, Shown { headers: &token, peer: Some(&envoy) }, Role::Filter)), 403);
+        assert!(asked(&tokens, Shown { headers: &token, peer: Some(&envoy) }, Role::Operator).is_ok());
+        let stranger = issued(vec![uri("spiffe://prod/other"), dns("spiffe")]);
+        assert_eq!(code(asked(&tokens, Shown { headers: &none, peer: Some(&stranger) }, Role::Filter)), 401);
+        let nameless = Peer::default();
+        assert_eq!(code(asked(&tokens, Shown { headers: &none, peer: Some(&nameless) }, Role::Filter)), 401);
+        let both = issued(vec![uri("spiffe://prod/envoy"), dns("desk.example")]);
+        assert_eq!(
+            asked(&tokens, Shown { headers: &none, peer: Some(&both) }, Role::Operator).unwrap(),
+            "certificate dns:desk.example"
+        );
     }
 
     fn tokens() -> Tokens {
@@ -302,6 +415,10 @@ mod tests {
             "[]".to_owned(),
             "{}".to_owned(),
             format!(r#"[{{"token_sha256": "{sha}", "roles": []}}]"#),
+            r#"[{"roles": ["operator"]}]"#.to_owned(),
+            format!(r#"[{{"token_sha256": "{sha}", "client_san": "dns:a", "roles": ["operator"]}}]"#),
+            r#"[{"client_san": "envoy", "roles": ["operator"]}]"#.to_owned(),
+            r#"[{"client_san": "dns:*.a", "roles": ["operator"]}]"#.to_owned(),
             format!(r#"[{{"token_sha256": "{sha}", "roles": ["filter"]}}]"#),
             format!(r#"[{{"token_sha256": "{sha}", "roles": ["filter"], "key_prefixes": ["A B"]}}]"#),
             format!(r#"[{{"token_sha256": "{sha}", "roles": ["filter"], "key_prefix": ["prod"]}}]"#),

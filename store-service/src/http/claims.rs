@@ -24,10 +24,10 @@ type Answered = Result<Response, Problem>;
 /// `POST /v1/claims`
 pub async fn claim(State(api): State<Api>, request: Request) -> Answered {
     timed("claim", async {
-        let (headers, body) = body(&api, request, Role::Filter, HEAD_ONLY_MAX).await?;
+        let (parts, body) = body(&api, request, Role::Filter, HEAD_ONLY_MAX).await?;
         let (request, _) = head::<ClaimRequest>(&body)?;
         version(request.v)?;
-        api.tokens.caller(&headers, Role::Filter)?.may_use(&request.key)?;
+        api.tokens.caller(&parts, Role::Filter)?.may_use(&request.key)?;
         in_range("claim_ttl_ms", request.claim_ttl_ms, *CLAIM_TTL_MS.start(), *CLAIM_TTL_MS.end())?;
         in_range("max_run_ms", request.max_run_ms, 0, RUN_MS_MAX)?;
         in_range("unknown_ttl_ms", request.unknown_ttl_ms, 1, TTL_MS_MAX)?;
@@ -43,10 +43,10 @@ pub async fn claim(State(api): State<Api>, request: Request) -> Answered {
 /// `POST /v1/complete`
 pub async fn complete(State(api): State<Api>, request: Request) -> Answered {
     timed("complete", async {
-        let (headers, body) = body(&api, request, Role::Filter, ANSWER_MAX).await?;
+        let (parts, body) = body(&api, request, Role::Filter, ANSWER_MAX).await?;
         let (request, payload) = head::<CompleteRequest>(&body)?;
         version(request.v)?;
-        api.tokens.caller(&headers, Role::Filter)?.may_use(&request.key)?;
+        api.tokens.caller(&parts, Role::Filter)?.may_use(&request.key)?;
         in_range("status", request.status, 200, 599)?;
         in_range("ttl_ms", request.ttl_ms, 1, TTL_MS_MAX)?;
         let stated = request.headers_len as usize + request.body_len as usize;
@@ -81,10 +81,10 @@ pub async fn complete(State(api): State<Api>, request: Request) -> Answered {
 /// `POST /v1/release`
 pub async fn release(State(api): State<Api>, request: Request) -> Answered {
     timed("release", async {
-        let (headers, body) = body(&api, request, Role::Filter, HEAD_ONLY_MAX).await?;
+        let (parts, body) = body(&api, request, Role::Filter, HEAD_ONLY_MAX).await?;
         let (request, _) = head::<ReleaseRequest>(&body)?;
         version(request.v)?;
-        api.tokens.caller(&headers, Role::Filter)?.may_use(&request.key)?;
+        api.tokens.caller(&parts, Role::Filter)?.may_use(&request.key)?;
         let reply = api.service.release(request.into()).await?;
         framed::reply(&api, reply, &[])
     })
@@ -94,10 +94,10 @@ pub async fn release(State(api): State<Api>, request: Request) -> Answered {
 /// `POST /v1/unknown`
 pub async fn unknown(State(api): State<Api>, request: Request) -> Answered {
     timed("unknown", async {
-        let (headers, body) = body(&api, request, Role::Filter, HEAD_ONLY_MAX).await?;
+        let (parts, body) = body(&api, request, Role::Filter, HEAD_ONLY_MAX).await?;
         let (request, _) = head::<UnknownRequest>(&body)?;
         version(request.v)?;
-        api.tokens.caller(&headers, Role::Filter)?.may_use(&request.key)?;
+        api.tokens.caller(&parts, Role::Filter)?.may_use(&request.key)?;
         let reply = api.service.unknown(request).await?;
         framed::reply(&api, reply, &[])
     })
@@ -107,10 +107,10 @@ pub async fn unknown(State(api): State<Api>, request: Request) -> Answered {
 /// `POST /v1/renew`
 pub async fn renew(State(api): State<Api>, request: Request) -> Answered {
     timed("renew", async {
-        let (headers, body) = body(&api, request, Role::Filter, HEAD_ONLY_MAX).await?;
+        let (parts, body) = body(&api, request, Role::Filter, HEAD_ONLY_MAX).await?;
         let (request, _) = head::<RenewRequest>(&body)?;
         version(request.v)?;
-        let caller = api.tokens.caller(&headers, Role::Filter)?;
+        let caller = api.tokens.caller(&parts, Role::Filter)?;
         if request.claims.len() > RENEW_MAX {
             let detail = format!("claims: found {}, at most {RENEW_MAX} are allowed", request.claims.len());
             return Err(Problem::bad_request("out_of_range", detail));

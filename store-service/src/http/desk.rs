@@ -1,9 +1,10 @@
 //! The way to the desk: for operators whose tokens are bound to no key prefixes, because operations
 //! and grants have none.
 
+use super::auth::Shown;
 use super::{Api, Problem, Role};
 use crate::desk::Desk;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use std::sync::Arc;
 
 /// The desk, and who is at it.
@@ -15,9 +16,9 @@ pub struct AtDesk {
 }
 
 impl Api {
-    /// The desk, for the holder of the token in these headers.
-    pub(super) fn desk(&self, headers: &HeaderMap) -> Result<AtDesk, Problem> {
-        let caller = self.tokens.caller(headers, Role::Operator)?;
+    /// The desk, for the holder of what this request shows.
+    pub(super) fn desk<'a>(&self, shown: impl Into<Shown<'a>>) -> Result<AtDesk, Problem> {
+        let caller = self.tokens.caller(shown, Role::Operator)?;
         if caller.bound_to().is_some() {
             let detail = "operations and grants have no key prefix, and the token is bound to some";
             return Err(Problem::new(StatusCode::FORBIDDEN, "key_prefix", detail));

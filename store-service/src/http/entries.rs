@@ -40,7 +40,7 @@ pub type Answered = Result<Response, Problem>;
 
 /// `GET /v1/entries`
 pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
-    let caller = api.tokens.caller(request.headers(), Role::Operator)?;
+    let caller = api.tokens.caller(&request, Role::Operator)?;
     let mut filter = Filter { limit: LIST_USUAL, ..Filter::default() };
     for (name, value) in query(&request)? {
         match &name[..] {
@@ -79,7 +79,7 @@ pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
 /// `GET /v1/entries/{key}`
 pub async fn show(Shared(api): Shared<Api>, Path(text): Path<String>, request: Request) -> Answered {
     let key = key(&text)?;
-    let caller = api.tokens.caller(request.headers(), Role::Operator)?;
+    let caller = api.tokens.caller(&request, Role::Operator)?;
     caller.may_operate(&key)?;
     let mut answer = false;
     for (name, value) in query(&request)? {
@@ -124,7 +124,7 @@ async fn looks(api: &Api, key: &StoreKey) -> Result<Vec<AuditLine>, Problem> {
 pub async fn release(Shared(api): Shared<Api>, Path(text): Path<String>, request: Request) -> Answered {
     let key = key(&text)?;
     let (parts, body) = request.into_parts();
-    let caller = api.tokens.caller(&parts.headers, Role::Operator)?;
+    let caller = api.tokens.caller(&parts, Role::Operator)?;
     caller.may_operate(&key)?;
     let ReleaseOrder { version, reason, force } = order(&parts.headers, body).await?;
     let who = caller.name();
@@ -140,7 +140,7 @@ pub async fn release(Shared(api): Shared<Api>, Path(text): Path<String>, request
 pub async fn settle(Shared(api): Shared<Api>, Path(text): Path<String>, request: Request) -> Answered {
     let key = key(&text)?;
     let (parts, body) = request.into_parts();
-    let caller = api.tokens.caller(&parts.headers, Role::Operator)?;
+    let caller = api.tokens.caller(&parts, Role::Operator)?;
     caller.may_operate(&key)?;
     let SettleOrder { version, reason, force, with } = order(&parts.headers, body).await?;
     let who = caller.name();

@@ -3,7 +3,8 @@
 use super::{Api, Problem, Role};
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use fencepost_protocol::claims::Reply;
@@ -24,14 +25,9 @@ pub const ANSWER_MAX: usize = HEAD_ONLY_MAX + PAYLOAD_LEN_MAX;
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Checks the caller and the media type, then reads the body: nothing is read for a stranger.
-pub async fn body(
-    api: &Api,
-    request: Request,
-    role: Role,
-    max: usize,
-) -> Result<(HeaderMap, Bytes), Problem> {
+pub async fn body(api: &Api, request: Request, role: Role, max: usize) -> Result<(Parts, Bytes), Problem> {
     let (parts, body) = request.into_parts();
-    api.tokens.caller(&parts.headers, role)?;
+    api.tokens.caller(&parts, role)?;
     let media = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media = media.and_then(|value| value.split(';').next()).unwrap_or("").trim();
     if !media.eq_ignore_ascii_case(FRAME_MEDIA_TYPE) {
@@ -41,7 +37,7 @@ pub async fn body(
     let body = tokio::time::timeout(BODY_TIMEOUT, limited(body, max)).await.map_err(|_| {
         Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not arrive in time")
     })??;
-    Ok((parts.headers, body))
+    Ok((parts, body))
 }
 
 async fn limited(body: Body, max: usize) -> Result<Bytes, Problem> {

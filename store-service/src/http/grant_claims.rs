@@ -23,8 +23,8 @@ use fencepost_protocol::grants::RecordReply;
 pub async fn claim(State(api): State<Api>, request: Request) -> Answered {
     timed("grant_claim", async {
         let grants = grants(&api)?;
-        let (headers, body) = body(&api, request, Role::Admit, HEAD_ONLY_MAX).await?;
-        let caller = api.tokens.caller(&headers, Role::Admit)?;
+        let (parts, body) = body(&api, request, Role::Admit, HEAD_ONLY_MAX).await?;
+        let caller = api.tokens.caller(&parts, Role::Admit)?;
         let (request, payload) = head::<GrantClaimRequest>(&body)?;
         version(request.v)?;
         if !payload.is_empty() {
@@ -74,7 +74,7 @@ pub async fn finish(State(api): State<Api>, Path(id): Path<String>, request: Req
     timed("operation_finish", async {
         let grants = grants(&api)?;
         let id = operation_id(&id)?;
-        within_reach(&grants, &api.tokens.caller(request.headers(), Role::Admit)?.requester(), &id).await?;
+        within_reach(&grants, &api.tokens.caller(&request, Role::Admit)?.requester(), &id).await?;
         let (_, body) = body(&api, request, Role::Admit, ANSWER_MAX).await?;
         let (request, payload) = head::<FinishRequest>(&body)?;
         version(request.v)?;

@@ -15,7 +15,7 @@ const LIST_USUAL: u32 = 100;
 
 /// `GET /v1/operator/grants`
 pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
-    let desk = api.desk(request.headers())?.desk;
+    let desk = api.desk(&request)?.desk;
     let mut filter = GrantFilter { limit: LIST_USUAL, ..GrantFilter::default() };
     let mut key_tenant = String::new();
     let mut grant_id = None;

@@ -2,6 +2,7 @@
 //!
 //! 200 means done; everything else means not, or not known. See `fencepost_protocol::grants`.
 
+use super::auth::Shown;
 use super::{Api, Problem, Role};
 use crate::grant::requester::Requester;
 use crate::grant::service::{Grants, Refusal};
@@ -9,7 +10,8 @@ use crate::grant::store::{Admitted, Because, Issued, OperationRow, OwnerOutcome,
 use crate::grant::{details, token::is_name};
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use fencepost_protocol::grants::{
@@ -114,7 +116,7 @@ impl From<Refusal> for Refused {
 pub async fn admit(State(api): State<Api>, request: Request) -> Answered {
     timed("grant_admit", async {
         let grants = grants(&api)?;
-        let caller = api.tokens.caller(request.headers(), Role::Admit)?;
+        let caller = api.tokens.caller(&request, Role::Admit)?;
         let request: AdmitRequest = json(request).await?;
         let operation_id = request.operation_id.clone();
         match grants.admit_for(&caller.requester(), request).await? {
@@ -154,7 +156,7 @@ pub async fn admit(State(api): State<Api>, request: Request) -> Answered {
 pub async fn issue(State(api): State<Api>, request: Request) -> Answered {
     timed("grant_issue", async {
         let grants = grants(&api)?;
-        let caller = api.tokens.caller(request.headers(), Role::Issue)?;
+        let caller = api.tokens.caller(&request, Role::Issue)?;
         match grants.issue(json::<IssueRequest>(request).await?, caller.requester()).await? {
             Issued::Now => reply(&IssueReply { before: false }),
             Issued::Before => reply(&IssueReply { before: true }),
@@ -175,7 +177,7 @@ pub async fn issue(State(api): State<Api>, request: Request) -> Answered {
 pub async fn revoke(State(api): State<Api>, request: Request) -> Answered {
     timed("grant_revoke", async {
         let grants = grants(&api)?;
-        let caller = api.tokens.caller(request.headers(), Role::Revoke)?;
+        let caller = api.tokens.caller(&request, Role::Revoke)?;
         match grants.revoke(json::<RevokeRequest>(request).await?, caller.requester()).await? {
             Revoked::Now => reply(&RevokeReply { before: false }),
             Revoked::Before => reply(&RevokeReply { before: true }),
@@ -190,12 +192,12 @@ pub async fn revoke(State(api): State<Api>, request: Request) -> Answered {
 }
 
 /// `GET /v1/operations/{id}`
-pub async fn status(State(api): State<Api>, Path(id): Path<String>, headers: HeaderMap) -> Answered {
+pub async fn status(State(api): State<Api>, Path(id): Path<String>, parts: Parts) -> Answered {
     timed("operation_status", async {
         let grants = grants(&api)?;
-        let who = api.tokens.caller(&headers, Role::Admit)?.requester();
+        let who = api.tokens.caller(&parts, Role::Admit)?.requester();
         let named = |name: &str| -> Result<Option<String>, Refused> {
-            let mut values = headers.get_all(name).iter();
+            let mut values = parts.headers.get_all(name).iter();
             let Some(value) = values.next() else { return Ok(None) };
             let text = std::str::from_utf8(value.as_bytes()).ok().filter(|text| is_name(text));
             match (text, values.next()) {
@@ -222,7 +224,7 @@ pub async fn status(State(api): State<Api>, Path(id): Path<String>, headers: Hea
 /// `POST /v1/operations/{id}/may-submit`
 pub async fn may_submit(State(api): State<Api>, Path(id): Path<String>, request: Request) -> Answered {
     timed("operation_may_submit", async {
-        let (grants, id) = owner(&api, request.headers(), &id).await?;
+        let (grants, id) = owner(&api, (&request).into(), &id).await?;
         match grants.may_submit(id, json::<MaySubmitRequest>(request).await?).await? {
             OwnerOutcome::Done(owned) => {
                 reply(&MaySubmitReply { left_ms: owned.lease_left_ms.min(owned.submit_left_ms) })
@@ -236,7 +238,7 @@ pub async fn may_submit(State(api): State<Api>, Path(id): Path<String>, request:
 /// `POST /v1/operations/{id}/record`
 pub async fn record(State(api): State<Api>, Path(id): Path<String>, request: Request) -> Answered {
     timed("operation_record", async {
-        let (grants, id) = owner(&api, request.headers(), &id).await?;
+        let (grants, id) = owner(&api, (&request).into(), &id).await?;
         match grants.record(id, json::<RecordRequest>(request).await?).await? {
             OwnerOutcome::Done(_) => reply(&RecordReply { before: false }),
             OwnerOutcome::Before => reply(&RecordReply { before: true }),
@@ -249,7 +251,7 @@ pub async fn record(State(api): State<Api>, Path(id): Path<String>, request: Req
 /// `POST /v1/operations/{id}/renew`
 pub async fn renew(State(api): State<Api>, Path(id): Path<String>, request: Request) -> Answered {
     timed("operation_renew", async {
-        let (grants, id) = owner(&api, request.headers(), &id).await?;
+        let (grants, id) = owner(&api, (&request).into(), &id).await?;
         owned(grants.renew(id, json::<RenewOperationRequest>(request).await?).await?)
     })
     .await
@@ -258,7 +260,7 @@ pub async fn renew(State(api): State<Api>, Path(id): Path<String>, request: Requ
 /// `POST /v1/operations/{id}/take-over`
 pub async fn take_over(State(api): State<Api>, Path(id): Path<String>, request: Request) -> Answered {
     timed("operation_take_over", async {
-        let (grants, id) = owner(&api, request.headers(), &id).await?;
+        let (grants, id) = owner(&api, (&request).into(), &id).await?;
         owned(grants.take_over(id, json::<TakeOverRequest>(request).await?).await?)
     })
     .await
@@ -273,9 +275,9 @@ fn owned(outcome: OwnerOutcome) -> Answered {
     }
 }
 
-async fn owner(api: &Api, headers: &HeaderMap, id: &str) -> Result<(Arc<Grants>, OperationId), Refused> {
+async fn owner(api: &Api, shown: Shown<'_>, id: &str) -> Result<(Arc<Grants>, OperationId), Refused> {
     let grants = grants(api)?;
-    let who = api.tokens.caller(headers, Role::Admit)?.requester();
+    let who = api.tokens.caller(shown, Role::Admit)?.requester();
     let id = operation_id(id)?;
     within_reach(&grants, &who, &id).await?;
     Ok((grants, id))

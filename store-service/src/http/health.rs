@@ -3,7 +3,8 @@
 use super::{Api, Problem, Role};
 use crate::grant::service::CleanupState;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 /// The process lives.
@@ -43,8 +44,8 @@ pub async fn readyz(State(api): State<Api>) -> Response {
 }
 
 /// Metrics in the Prometheus text format.
-pub async fn metrics(State(api): State<Api>, headers: HeaderMap) -> Result<Response, Problem> {
-    api.tokens.caller(&headers, Role::Operator)?;
+pub async fn metrics(State(api): State<Api>, parts: Parts) -> Result<Response, Problem> {
+    api.tokens.caller(&parts, Role::Operator)?;
     let Some(handle) = &api.metrics else {
         return Err(Problem::new(StatusCode::NOT_FOUND, "not_found", "metrics are not collected"));
     };

@@ -21,14 +21,14 @@ const SINCE_US_MAX: i64 = 253_402_300_799_999_999;
 
 /// `GET /v1/operator/holds`
 pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
-    let desk = api.desk(request.headers())?.desk;
+    let desk = api.desk(&request)?.desk;
     json(&HoldsReply { holds: desk.holds().await?.into_iter().map(view).collect() })
 }
 
 /// `POST /v1/operator/holds`
 pub async fn begin(Shared(api): Shared<Api>, request: Request) -> Answered {
     let (parts, body) = request.into_parts();
-    let at = api.desk(&parts.headers)?;
+    let at = api.desk(&parts)?;
     let order = checked(order(&parts.headers, body).await?, at.who)?;
     told(at.desk.begin_hold(order).await?).and_then(|view| json(&view))
 }
@@ -37,7 +37,7 @@ pub async fn begin(Shared(api): Shared<Api>, request: Request) -> Answered {
 pub async fn lift(Shared(api): Shared<Api>, Path(id): Path<String>, request: Request) -> Answered {
     let id = id.parse().map_err(|_| wrong("id", "the number of a hold"))?;
     let (parts, body) = request.into_parts();
-    let at = api.desk(&parts.headers)?;
+    let at = api.desk(&parts)?;
     let LiftOrder { reason } = order(&parts.headers, body).await?;
     let reason = reasoned(reason)?;
     told(at.desk.lift_hold(id, at.who, reason).await?).and_then(|view| json(&view))
@@ -47,7 +47,7 @@ pub async fn lift(Shared(api): Shared<Api>, Path(id): Path<String>, request: Req
 pub async fn free(Shared(api): Shared<Api>, Path(id): Path<String>, request: Request) -> Answered {
     let hold = id.parse().map_err(|_| wrong("id", "the number of a hold"))?;
     let (parts, body) = request.into_parts();
-    let at = api.desk(&parts.headers)?;
+    let at = api.desk(&parts)?;
     let order = free_checked(hold, order(&parts.headers, body).await?, at.who)?;
     freed(at.desk.free_held(order).await?).and_then(|reply| json(&reply))
 }
@@ -55,7 +55,7 @@ pub async fn free(Shared(api): Shared<Api>, Path(id): Path<String>, request: Req
 /// `POST /v1/operator/grants/release`
 pub async fn release_grant(Shared(api): Shared<Api>, request: Request) -> Answered {
     let (parts, body) = request.into_parts();
-    let at = api.desk(&parts.headers)?;
+    let at = api.desk(&parts)?;
     let GrantReleaseOrder { issuer, grant_id, key_tenant, reason } = order(&parts.headers, body).await?;
     let reason = reasoned(reason)?;
     if [&issuer, &grant_id, &key_tenant].iter().any(|text| text.contains('\0')) || grant_id.is_empty() {
@@ -82,7 +82,7 @@ pub async fn release_grant(Shared(api): Shared<Api>, request: Request) -> Answer
 /// `POST /v1/operator/erase`
 pub async fn erase(Shared(api): Shared<Api>, request: Request) -> Answered {
     let (parts, body) = request.into_parts();
-    let caller = api.tokens.caller(&parts.headers, Role::Operator)?;
+    let caller = api.tokens.caller(&parts, Role::Operator)?;
     let EraseOrder { scope, reason, after } = order(&parts.headers, body).await?;
     let scope = ScopeDigest::parse(&scope).map_err(|_| wrong("scope", "32 hex digits"))?;
     let after = after.as_deref().map(key).transpose()?;

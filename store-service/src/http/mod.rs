@@ -1,8 +1,7 @@
-//! The HTTP interface: HTTP/1.1 and HTTP/2 without TLS on one port.
+//! The HTTP interface: HTTP/1.1 and HTTP/2 on one port, with or without TLS.
 //!
 //! Every reply, errors included, names the database (`x-fencepost-store-id`) and the protocol
-//! version, so that a caller that reached the wrong service notices it on any reply. TLS belongs
-//! in front of this listener for now: a proxy beside it, or a mesh.
+//! version, so that a caller that reached the wrong service notices it on any reply.
 
 mod auth;
 mod claims;
@@ -15,6 +14,7 @@ mod grant_list;
 mod grants;
 mod health;
 pub(crate) mod holds;
+mod link;
 mod near;
 mod openapi;
 mod operations;

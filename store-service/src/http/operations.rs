@@ -32,7 +32,7 @@ pub const OPEN: [OperationStatus; 3] =
 
 /// `GET /v1/operator/operations`
 pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
-    let desk = api.desk(request.headers())?.desk;
+    let desk = api.desk(&request)?.desk;
     let mut filter = OperationFilter { limit: LIST_USUAL, ..OperationFilter::default() };
     for (name, value) in query(&request)? {
         match &name[..] {
@@ -68,7 +68,7 @@ pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
 
 /// `GET /v1/operator/operations/{id}`
 pub async fn show(Shared(api): Shared<Api>, Path(text): Path<String>, request: Request) -> Answered {
-    let desk = api.desk(request.headers())?.desk;
+    let desk = api.desk(&request)?.desk;
     json(&shown(&*desk, id(&text)?).await?)
 }
 
@@ -76,7 +76,7 @@ pub async fn show(Shared(api): Shared<Api>, Path(text): Path<String>, request: R
 pub async fn settle(Shared(api): Shared<Api>, Path(text): Path<String>, request: Request) -> Answered {
     let id = id(&text)?;
     let (parts, body) = request.into_parts();
-    let at = api.desk(&parts.headers)?;
+    let at = api.desk(&parts)?;
     let OperationSettleOrder { version, reason, outcome, reference } = order(&parts.headers, body).await?;
     decide(at.desk, at.who, id, &version, reason, outcome, reference).await.and_then(|view| json(&view))
 }

@@ -14,7 +14,7 @@ const LIST_USUAL: u32 = 100;
 
 /// `GET /v1/recovery/keys`: held keys that wait for a person, in the order of their keys.
 pub async fn keys(State(api): State<Api>, request: Request) -> Answered {
-    let caller = api.tokens.caller(request.headers(), Role::Operator)?;
+    let caller = api.tokens.caller(&request, Role::Operator)?;
     let Some(store) = &api.recovery else {
         let detail = "this store is lost with the process: there is no recovery on it";
         return Err(Problem::new(StatusCode::NOT_FOUND, "no_desk", detail));

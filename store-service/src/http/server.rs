@@ -1,17 +1,26 @@
-//! The listener: accepts connections, and stops without cutting what is in flight.
+//! The listener: accepts connections, ends TLS on them where it is set, and stops without cutting
+//! what is in flight.
 
 use super::Api;
+use super::link::Link;
+use crate::tls::{ListenerTls, Peer};
 use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsAcceptor;
 
 /// Streams of one HTTP/2 connection. A proxy has few connections and parks a claim in each stream,
 /// so this must not be what bounds waiting.
@@ -33,7 +42,7 @@ pub struct ServerOptions {
 /// What one peer, or all of them, may take of the listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How long a request's head may take, and a connection be idle before it.
+    /// How long a TLS handshake and a request's head may take, and a connection be idle before it.
     pub head_timeout: Duration,
     /// Most connections at once; more wait to be accepted. A proxy needs one for each of its
     /// workers and clusters, so this is far beyond honest use, and below the usual bound on open
@@ -50,10 +59,17 @@ impl Default for Limits {
 /// A bound listener.
 pub struct Server {
     listener: TcpListener,
-    router: Router,
     options: ServerOptions,
-    limits: Limits,
     places: Arc<Semaphore>,
+    serving: Serving,
+}
+
+/// What every connection needs.
+#[derive(Clone)]
+struct Serving {
+    router: Router,
+    limits: Limits,
+    tls: Option<Arc<ListenerTls>>,
 }
 
 impl Server {
@@ -61,12 +77,20 @@ impl Server {
     pub async fn bind(addr: SocketAddr, api: Api, options: ServerOptions) -> io::Result<Self> {
         let limits = Limits::default();
         let places = Arc::new(Semaphore::new(limits.connections_max));
-        Ok(Self { listener: TcpListener::bind(addr).await?, router: api.router(), options, limits, places })
+        let listener = TcpListener::bind(addr).await?;
+        Ok(Self { listener, options, places, serving: Serving { router: api.router(), limits, tls: None } })
     }
 
     /// With other limits.
     pub fn limited(self, limits: Limits) -> Self {
-        Self { limits, places: Arc::new(Semaphore::new(limits.connections_max)), ..self }
+        let places = Arc::new(Semaphore::new(limits.connections_max));
+        Self { places, serving: Serving { limits, ..self.serving }, ..self }
+    }
+
+    /// With TLS on every connection.
+    pub fn with_tls(mut self, tls: Option<ListenerTls>) -> Self {
+        self.serving.tls = tls.map(Arc::new);
+        self
     }
 
     /// Where it listens.
@@ -83,7 +107,10 @@ impl Server {
             tokio::select! {
                 () = &mut stop => break,
                 accepted = self.accept() => match accepted {
-                    Ok((stream, place)) => self.connection(stream, place, &graceful),
+                    Ok((stream, place)) => {
+                        let serving = self.serving.clone();
+                        tokio::spawn(serving.connection(stream, place, graceful.watcher()));
+                    }
                     Err(error) => {
                         tracing::warn!(%error, "accept failed");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -101,10 +128,34 @@ impl Server {
         let (stream, _) = self.listener.accept().await?;
         Ok((stream, place))
     }
+}
 
-    fn connection(&self, stream: TcpStream, place: OwnedSemaphorePermit, graceful: &GracefulShutdown) {
+impl Serving {
+    async fn connection(self, stream: TcpStream, place: OwnedSemaphorePermit, watcher: Watcher) {
         // Replies are single small writes: waiting to join them only costs time.
         let _ = stream.set_nodelay(true);
+        match &self.tls {
+            None => self.http(stream, Link::default(), watcher).await,
+            Some(tls) => {
+                let acceptor = TlsAcceptor::from(tls.config(Instant::now()));
+                match tokio::time::timeout(self.limits.head_timeout, acceptor.accept(stream)).await {
+                    Ok(Ok(stream)) => {
+                        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                        let link = Link::encrypted(shown.map(|certificate| Peer::of(certificate)));
+                        self.http(stream, link, watcher).await;
+                    }
+                    Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+                    Err(_) => tracing::debug!("TLS handshake took too long"),
+                }
+            }
+        }
+        drop(place);
+    }
+
+    async fn http<S>(&self, stream: S, link: Link, watcher: Watcher)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let mut builder = Builder::new(TokioExecutor::new());
         builder.http1().timer(TokioTimer::new()).header_read_timeout(self.limits.head_timeout);
         builder
@@ -114,14 +165,18 @@ impl Server {
             .initial_stream_window_size(1024 * 1024)
             .initial_connection_window_size(16 * 1024 * 1024)
             .keep_alive_interval(Some(PING_INTERVAL));
-        let service = TowerToHyperService::new(self.router.clone());
+        let router = TowerToHyperService::new(self.router.clone());
+        let service = service_fn(move |request: Request<Incoming>| router.call(arrived(request, &link)));
         let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-        let watched = graceful.watch(connection);
-        tokio::spawn(async move {
-            if let Err(error) = watched.await {
-                tracing::debug!(%error, "connection ended");
-            }
-            drop(place);
-        });
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(%error, "connection ended");
+        }
     }
+}
+
+/// Tells the handlers over which connection a request came.
+fn arrived(request: Request<Incoming>, link: &Link) -> Request<Body> {
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(link.clone());
+    request
 }

@@ -1,6 +1,7 @@
-//! Calls to a running service, over plain HTTP.
+//! Calls to a running service, over HTTP or HTTPS.
 
 use super::model::ProblemView;
+use crate::tls::ClientTls;
 use bytes::Bytes;
 use clap::Args;
 use http_body_util::{BodyExt, Full, Limited};
@@ -10,7 +11,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 /// How long a call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -32,6 +36,34 @@ pub struct ClientArgs {
     /// Variable with an operator's bearer token; FENCEPOST_TOKEN if it is set.
     #[arg(long, value_name = "NAME")]
     token_env: Option<String>,
+
+    /// Authorities of the service's certificate, in PEM; needed with https.
+    #[arg(long, env = "FENCEPOST_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+
+    /// Client certificate in place of a token, in PEM.
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "ca"])]
+    tls_cert: Option<PathBuf>,
+
+    /// Its private key, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+}
+
+impl ClientArgs {
+    fn tls(&self) -> Result<ClientTls, CallError> {
+        let ca = self.ca.as_deref().ok_or_else(|| {
+            let url = &self.url;
+            CallError::Setting(format!(
+                "--url {url}: expected --ca FILE with the authorities of its certificate"
+            ))
+        })?;
+        let own = match (self.tls_cert.as_deref(), self.tls_key.as_deref()) {
+            (Some(cert), Some(key)) => Some((("--tls-cert", cert), ("--tls-key", key))),
+            _ => None,
+        };
+        ClientTls::open(("--ca", ca), own).map_err(|error| CallError::Setting(error.to_string()))
+    }
 }
 
 /// Why a call gave nothing.
@@ -51,28 +83,29 @@ pub enum CallError {
 /// The service.
 pub struct Client {
     url: Uri,
+    host: String,
     address: String,
+    tls: Option<ClientTls>,
     token: Option<String>,
 }
 
 impl Client {
     /// Reads the settings.
     pub fn new(args: &ClientArgs) -> Result<Self, CallError> {
-        let address = match (args.url.scheme_str(), args.url.host()) {
-            (Some("http"), Some(host)) => {
-                let host = host.trim_start_matches('[').trim_end_matches(']');
-                let port = args.url.port_u16().unwrap_or(80);
-                if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-            }
+        let (host, usual, tls) = match (args.url.scheme_str(), args.url.host()) {
+            (Some("http"), Some(host)) => (host, 80, None),
+            (Some("https"), Some(host)) => (host, 443, Some(args.tls()?)),
             _ => {
+                let url = &args.url;
                 return Err(CallError::Setting(format!(
-                    "--url {}: expected http://HOST:PORT; TLS is not spoken yet, so use a tunnel, or the service's \
-                     own machine",
-                    args.url
+                    "--url {url}: expected http://HOST:PORT or https://HOST:PORT"
                 )));
             }
         };
-        Ok(Self { url: args.url.clone(), address, token: token(args)? })
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = args.url.port_u16().unwrap_or(usual);
+        let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        Ok(Self { url: args.url.clone(), host, address, tls, token: token(args)? })
     }
 
     /// `GET`
@@ -106,6 +139,22 @@ impl Client {
 
     async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<(StatusCode, Bytes), CallError> {
         let stream = TcpStream::connect(&self.address).await.map_err(|error| self.unreachable(error))?;
+        let Some(tls) = &self.tls else { return self.send_over(stream, method, path, body).await };
+        let name = ServerName::try_from(self.host.clone()).map_err(|error| self.unreachable(error))?;
+        let connected = TlsConnector::from(tls.config()).connect(name, stream).await;
+        self.send_over(connected.map_err(|error| self.unreachable(error))?, method, path, body).await
+    }
+
+    async fn send_over<S>(
+        &self,
+        stream: S,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<(StatusCode, Bytes), CallError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.unreachable(error))?;

@@ -9,6 +9,7 @@
 
 mod bed;
 mod console;
+mod encrypted;
 mod finishing;
 mod grace;
 mod holding;

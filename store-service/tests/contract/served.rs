@@ -7,6 +7,7 @@ use fencepost_store::entry::{Claim, Complete};
 use fencepost_store::http::{Api, Limits, Server, ServerOptions, Tokens};
 use fencepost_store::service::Service;
 use fencepost_store::store::Store;
+use fencepost_store::tls::ListenerTls;
 use http_body_util::{BodyExt, Full};
 use hyper::{HeaderMap, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -58,12 +59,20 @@ impl Served {
         Self::limited(store, tokens, Limits::default()).await
     }
 
+    pub async fn encrypted(store: Arc<dyn Store>, tokens: Tokens, tls: ListenerTls) -> Self {
+        Self::open(store, tokens, Limits::default(), Some(tls)).await
+    }
+
     pub async fn limited(store: Arc<dyn Store>, tokens: Tokens, limits: Limits) -> Self {
+        Self::open(store, tokens, limits, None).await
+    }
+
+    async fn open(store: Arc<dyn Store>, tokens: Tokens, limits: Limits, tls: Option<ListenerTls>) -> Self {
         let service = Service::new(store);
         let api = Api::new(service.clone(), tokens, None);
         let options = ServerOptions { drain_timeout: Duration::from_secs(5) };
-        let server =
-            Server::bind("127.0.0.1:0".parse().unwrap(), api, options).await.unwrap().limited(limits);
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), api, options).await.unwrap();
+        let server = server.limited(limits).with_tls(tls);
         let addr = server.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(server.serve(async {
@@ -109,7 +118,7 @@ impl Served {
     }
 }
 
-async fn read(response: hyper::Response<hyper::body::Incoming>) -> Reply {
+pub async fn read(response: hyper::Response<hyper::body::Incoming>) -> Reply {
     let (parts, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     Reply { status: parts.status.as_u16(), headers: parts.headers, body }

@@ -153,6 +153,18 @@ async fn settings_that_cannot_work_are_refused_with_what_would_be_right() {
         let line = refused(&["serve", "--store", store, "--listen-store", "memory:"]).await;
         assert!(line.contains("--listen-store") && line.contains("postgres://"), "{line}");
     }
+    let (tokens, cert) = (file("tokens"), file("cert"));
+    let tls = ["serve", "--store", &sqlite, "--token-file", &tokens, "--tls-cert", &cert];
+    let (key, ca) = (file("key"), file("ca"));
+    let with_key = [&tls[..], &["--tls-key", &key]].concat();
+    let line = refused(&with_key).await;
+    assert!(line.contains("--tls-cert") && line.contains("readable PEM"), "{line}");
+    let line = refused(&[&with_key[..], &["--tls-client-ca", &ca]].concat()).await;
+    assert!(line.contains("--tls-client-ca") && line.contains("client_san"), "{line}");
+    std::fs::write(file("peers"), r#"[{"client_san": "dns:a", "roles": ["operator"]}]"#).unwrap();
+    let line = refused(&["serve", "--store", &sqlite, "--token-file", &file("peers")]).await;
+    assert!(line.contains("--tls-client-ca") && line.contains("client_san"), "{line}");
+    assert_eq!(program(&tls).output().await.unwrap().status.code(), Some(2), "a certificate without its key");
     let nowhere = format!("sqlite:{}", file("no/such/folder/s.sqlite"));
     assert!(refused(&["serve", "--store", &nowhere]).await.contains("directory that exists"));
     std::fs::write(

@@ -6,6 +6,7 @@
 //!   after them ([`scratch`]);
 //! - every wait is bounded, and a failure says what the part last wrote.
 
+pub mod authority;
 pub mod browser;
 pub mod client;
 pub mod clock;

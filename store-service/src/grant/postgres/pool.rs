@@ -18,7 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error, NoTls, Row, Statement};
+use tokio_postgres::{Client, Error, Row, Statement};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// First server version with `transaction_timeout`.
 pub const BOUND_VERSION: i32 = 170_000;
@@ -93,6 +94,7 @@ pub struct Pool {
 pub struct Connection {
     /// The driver's.
     pub client: Client,
+    tls: MakeRustlsConnect,
     prepared: HashMap<&'static str, Statement>,
 }
 
@@ -213,7 +215,7 @@ impl Pool {
                 self.store_id.to_hex()
             )));
         }
-        let mut connection = Connection { client, prepared: HashMap::new() };
+        let mut connection = Connection { client, tls: self.connector.tls(), prepared: HashMap::new() };
         if let Some(bound) = self.bound {
             let failed = |error: Error| OpenError::Unreachable(crate::store::postgres::session::told(&error));
             if !self.unnamed && connection.settings().await.map_err(failed)?.version_num >= BOUND_VERSION {
@@ -270,7 +272,7 @@ impl Connection {
     fn discard(self) {
         let token = self.client.cancel_token();
         tokio::spawn(async move {
-            let _ = tokio::time::timeout(CANCEL_TIMEOUT, token.cancel_query(NoTls)).await;
+            let _ = tokio::time::timeout(CANCEL_TIMEOUT, token.cancel_query(self.tls)).await;
         });
     }
 }

@@ -11,11 +11,13 @@ mod overview;
 mod page;
 pub(super) mod session;
 
+use super::link::Link;
 use super::near::elsewhere;
 use super::{Api, Caller, Problem, Role};
 use crate::grant::limiter::Limiter;
 use axum::Router;
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -144,13 +146,14 @@ fn login_form(api: &Api, status: StatusCode, wrong: Option<&str>) -> Response {
 
 async fn login(State(api): State<Api>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    match begin(&api, &parts.headers, body).await {
+    match begin(&api, &parts, body).await {
         Ok(response) => response,
         Err(problem) => login_form(&api, problem.status(), Some(problem.detail())),
     }
 }
 
-async fn begin(api: &Api, headers: &HeaderMap, body: axum::body::Body) -> Result<Response, Problem> {
+async fn begin(api: &Api, parts: &Parts, body: axum::body::Body) -> Result<Response, Problem> {
+    let headers = &parts.headers;
     let console = api.console()?;
     own_site(headers)?;
     if api.tokens.is_open() && !on_loopback(headers) {
@@ -165,7 +168,8 @@ async fn begin(api: &Api, headers: &HeaderMap, body: axum::body::Body) -> Result
         let detail = "too many wrong tokens; the right one is let in";
         Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_often", detail)
     })?;
-    let secure = headers.get("x-forwarded-proto").is_some_and(|proto| proto.as_bytes() == b"https");
+    let secure = Link::is_encrypted(&parts.extensions)
+        || headers.get("x-forwarded-proto").is_some_and(|proto| proto.as_bytes() == b"https");
     let cookie = console.sessions.begin(&digest, secure);
     Ok(with_cookie(see("/console"), &cookie))
 }

@@ -8,6 +8,7 @@
 //! Rooms: [`session`] is a checked connection, [`lane`] the workers that own them, [`batch`] puts
 //! operations together, `claim_*` are the kinds of operation.
 
+mod address;
 mod batch;
 mod chore;
 mod claim_acquire;

@@ -1,5 +1,6 @@
 //! One connection that may decide: checked, with its statements prepared.
 
+use super::address::Address;
 use super::durability::{Durability, Found};
 use super::statements::{ALL, Name, SERVER_CHECK, SESSION};
 use super::{OpenError, heartbeat};
@@ -9,9 +10,10 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls, Row, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, Error, Row, Statement};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Oldest server that is supported.
 const VERSION_MIN: i32 = 150_000;
@@ -26,6 +28,7 @@ const TCP_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct Connector {
     config: Config,
+    tls: MakeRustlsConnect,
     unnamed: bool,
     durability: Arc<Durability>,
 }
@@ -33,6 +36,7 @@ pub struct Connector {
 /// A checked connection.
 pub struct Session {
     client: Client,
+    tls: MakeRustlsConnect,
     /// Empty where statements are unnamed.
     prepared: Vec<Statement>,
 }
@@ -43,19 +47,7 @@ pub type Params<'a> = [&'a (dyn ToSql + Sync)];
 impl Connector {
     /// Reads the address.
     pub fn new(url: &str, unnamed: bool) -> Result<Self, OpenError> {
-        let mut config: Config = url.parse().map_err(|error: Error| {
-            // The parser's own words name the option, never its value.
-            OpenError::Unusable(format!(
-                "found an address that can't be read ({error}); expected postgres://USER@HOST:5432/DATABASE"
-            ))
-        })?;
-        if matches!(config.get_ssl_mode(), SslMode::Require) {
-            return Err(OpenError::Unusable(
-                "found sslmode=require, but this version speaks to PostgreSQL without TLS; expected \
-                 sslmode=disable on a trusted path: a socket, loopback, or a tunnel beside the service"
-                    .into(),
-            ));
-        }
+        let Address { mut config, tls } = Address::read(url)?;
         if config.get_password().is_none()
             && let Ok(password) = std::env::var("PGPASSWORD")
         {
@@ -69,7 +61,7 @@ impl Connector {
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_user_timeout(TCP_TIMEOUT)
             .keepalives_idle(TCP_TIMEOUT);
-        Ok(Self { config, unnamed, durability: Arc::default() })
+        Ok(Self { config, tls, unnamed, durability: Arc::default() })
     }
 
     /// What is known of the server's failures, by the connections of this connector.
@@ -79,7 +71,7 @@ impl Connector {
 
     /// A connection to a server that may decide, without statements.
     pub async fn client(&self) -> Result<Client, OpenError> {
-        let connect = self.config.connect(NoTls);
+        let connect = self.config.connect(self.tls.clone());
         // The driver's own timeout ends with the TCP connection; a server that accepts and then
         // says nothing must not hold us either.
         let (client, connection) = tokio::time::timeout(CONNECT_TIMEOUT * 2, connect)
@@ -98,12 +90,17 @@ impl Connector {
         Ok(client)
     }
 
+    /// For what is asked of the same server beside a connection.
+    pub fn tls(&self) -> MakeRustlsConnect {
+        self.tls.clone()
+    }
+
     /// A connection that hears notices; the texts arrive at the receiver, which ends with it.
     pub async fn listening(&self) -> Result<(Client, mpsc::UnboundedReceiver<String>), OpenError> {
         let mut config = self.config.clone();
         // Who looks at the server's sessions sees why this one is idle.
         config.application_name("fencepost-store listener");
-        let connect = config.connect(NoTls);
+        let connect = config.connect(self.tls.clone());
         let (client, mut connection) = tokio::time::timeout(CONNECT_TIMEOUT * 2, connect)
             .await
             .map_err(|_| OpenError::Unreachable("PostgreSQL did not answer in time".into()))?
@@ -134,7 +131,7 @@ impl Connector {
     /// A session on the database with this identity.
     pub async fn session(&self, expected: StoreId) -> Result<Session, OpenError> {
         let client = self.client().await?;
-        let mut session = Session { client, prepared: Vec::new() };
+        let mut session = Session { client, tls: self.tls.clone(), prepared: Vec::new() };
         if !self.unnamed {
             let prepare =
                 |sql: &'static super::statements::Sql| session.client.prepare_typed(sql.text, sql.types);
@@ -175,7 +172,7 @@ impl Session {
     pub fn discard(self) {
         let token = self.client.cancel_token();
         tokio::spawn(async move {
-            let _ = tokio::time::timeout(CONNECT_TIMEOUT, token.cancel_query(NoTls)).await;
+            let _ = tokio::time::timeout(CONNECT_TIMEOUT, token.cancel_query(self.tls)).await;
         });
     }
 }

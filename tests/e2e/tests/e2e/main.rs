@@ -12,6 +12,7 @@ mod instances;
 mod loopback_chain;
 mod manifests;
 mod mesh;
+mod mutual_tls;
 mod off_by_default;
 mod policies;
 mod rig;

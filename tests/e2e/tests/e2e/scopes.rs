@@ -1,7 +1,8 @@
 //! Whose key it is: every source of identity as a real Envoy hands it over.
 
 use crate::support::configuration;
-use crate::tls::{Authority, dns, uri};
+use crate::tls::Authority;
+use fencepost_rig::authority::{dns, uri};
 use fencepost_rig::client::{Answer, Call};
 use fencepost_rig::envoy::{Route, Setup, cluster, connection_manager, typed};
 use fencepost_rig::stack::{Builder, Stack};

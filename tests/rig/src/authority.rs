@@ -1,0 +1,98 @@
+//! A certificate authority for tests, which lives as long as it is held.
+
+pub use rcgen::SanType;
+use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use std::net::IpAddr;
+
+/// An authority of its own.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: Certificate,
+}
+
+/// A certificate with its key.
+pub struct Issued {
+    /// In PEM.
+    pub cert_pem: String,
+    /// In DER.
+    pub cert_der: Vec<u8>,
+    /// In PEM.
+    pub key_pem: String,
+    /// In DER, PKCS #8.
+    pub key_der: Vec<u8>,
+}
+
+impl Default for Authority {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// Only tests make authorities; what can't be made fails them.
+#[allow(clippy::unwrap_used)]
+impl Authority {
+    /// A new one.
+    ///
+    /// # Panics
+    /// When it can't be made.
+    pub fn new() -> Self {
+        let mut params = CertificateParams::new([]).unwrap();
+        // A subject other than that of what it issues, or these would look like their own issuers.
+        params.distinguished_name.push(DnType::CommonName, "authority");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        Self { issuer: Issuer::new(params, key), certificate }
+    }
+
+    /// Its own certificate, in PEM.
+    pub fn pem(&self) -> String {
+        self.certificate.pem()
+    }
+
+    /// Its own certificate, in DER.
+    pub fn der(&self) -> Vec<u8> {
+        self.certificate.der().to_vec()
+    }
+
+    /// A certificate with these names.
+    ///
+    /// # Panics
+    /// When it can't be issued.
+    pub fn issue(&self, names: Vec<SanType>) -> Issued {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, "peer");
+        params.subject_alt_names = names;
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Issued {
+            cert_pem: certificate.pem(),
+            cert_der: certificate.der().to_vec(),
+            key_pem: key.serialize_pem(),
+            key_der: key.serialize_der(),
+        }
+    }
+}
+
+/// A URI name.
+///
+/// # Panics
+/// When it is not ASCII.
+#[allow(clippy::unwrap_used)]
+pub fn uri(name: &str) -> SanType {
+    SanType::URI(name.try_into().unwrap())
+}
+
+/// A DNS name.
+///
+/// # Panics
+/// When it is not ASCII.
+#[allow(clippy::unwrap_used)]
+pub fn dns(name: &str) -> SanType {
+    SanType::DnsName(name.try_into().unwrap())
+}
+
+/// An address.
+pub fn ip(address: impl Into<IpAddr>) -> SanType {
+    SanType::IpAddress(address.into())
+}
