@@ -200,7 +200,11 @@ fn grants(all: &mut Golden) {
     all.add("request.finish.unknown", unknown, &[]);
     all.reply(
         "reply.grant_claim.admitted",
-        GrantClaimReply::Admitted { owner_version: 1, lease_left_ms: 60_000, submit_left_ms: 79_200_000 },
+        GrantClaimReply::<Operation>::Admitted {
+            owner_version: 1,
+            lease_left_ms: 60_000,
+            submit_left_ms: 79_200_000,
+        },
         &[],
     );
     let operation = Operation {
@@ -217,7 +221,10 @@ fn grants(all: &mut Golden) {
     all.reply("reply.grant_claim.before_without_answer", before(None), &[]);
     all.reply(
         "reply.grant_claim.refused",
-        GrantClaimReply::Refused { code: GrantRefusal::NotCovered, reason: Some("details".into()) },
+        GrantClaimReply::<Operation>::Refused {
+            code: GrantRefusal::NotCovered,
+            reason: Some("details".into()),
+        },
         &[],
     );
 }
