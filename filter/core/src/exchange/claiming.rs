@@ -306,7 +306,7 @@ impl Exchange {
         world: &mut World<'_>,
         effects: &mut Vec<Effect>,
     ) {
-        effects.push(Effect::Warn(format!("claim of entry {} failed: {}", claim.key, failure.as_str())));
+        effects.push(Effect::Warn(format!("claim of entry {} failed: {}", claim.key, failure)));
         if self.wants_answer() {
             self.reply_problem(&store_unavailable(), effects);
             effects.push(Effect::Result(Outcome::StoreUnavailable));

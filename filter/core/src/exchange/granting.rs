@@ -205,7 +205,7 @@ impl Exchange {
     /// Whether the grant was admitted is not known, so nothing runs. Asking again would not make it
     /// ours either.
     pub(super) fn on_admission_unclear(&mut self, failure: StoreFailure, effects: &mut Vec<Effect>) {
-        effects.push(Effect::Warn(format!("admission of a grant failed: {}", failure.as_str())));
+        effects.push(Effect::Warn(format!("admission of a grant failed: {failure}")));
         self.refuse_or_end(reporting::admission_unclear(), Outcome::StoreUnavailable, effects);
     }
 
@@ -261,7 +261,7 @@ impl Exchange {
             Err(failure) if failure.is_worth_a_resend() && resend_left => {
                 self.ask_to_submit(owned, submission, until, false, world, effects);
             }
-            Err(failure) => self.not_submitted(owned, failure.as_str(), world, effects),
+            Err(failure) => self.not_submitted(owned, &failure.to_string(), world, effects),
         }
     }
 

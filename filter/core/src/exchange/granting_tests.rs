@@ -239,6 +239,29 @@ fn nothing_but_an_admission_runs_anything() {
 }
 
 #[test]
+fn a_grant_that_is_held_is_told_so() {
+    let mut rig = Rig::asking(json!({}));
+    rig.claim(
+        GrantClaimReply::Refused { code: GrantRefusal::NotAvailable, reason: Some("held".into()) },
+        &[],
+    );
+    let body = String::from_utf8(rig.reply().unwrap().body.to_vec()).unwrap();
+    assert!(body.contains("held since a backup was restored, and was not spent"), "{body}");
+}
+
+#[test]
+fn the_log_says_what_the_service_has_against_an_admission() {
+    for (status, words) in [(403, "token, or its role"), (404, "no --issuers"), (400, "with 400")] {
+        let mut rig = Rig::asking(json!({}));
+        let reply = CallReply::Answer { status, from_service: true, store: None, body: b"{}".to_vec() };
+        rig.step(Input::StoreReply { call: Call::Claim, reply });
+        let told = rig.done.iter().any(|e| matches!(e, Effect::Warn(line) if line.contains(words)));
+        assert!(told, "{status}: {:?}", rig.done);
+        assert_eq!((rig.answer().0, rig.runs()), (503, 0));
+    }
+}
+
+#[test]
 fn an_unclear_reply_runs_nothing_and_is_not_asked_again() {
     let framed = |store: u8| {
         let reply: GrantClaimReply =

@@ -187,11 +187,7 @@ impl Exchange {
             Ok((ClaimReply::Unknown { .. }, _)) => Outcome::WouldUnknown,
             Ok((ClaimReply::Dead, _)) => Outcome::WouldStoreUnavailable,
             Err(failure) => {
-                effects.push(Effect::Warn(format!(
-                    "claim of entry {} failed: {}",
-                    claim.key,
-                    failure.as_str()
-                )));
+                effects.push(Effect::Warn(format!("claim of entry {} failed: {}", claim.key, failure)));
                 effects.push(Effect::Result(Outcome::WouldStoreUnavailable));
                 // It may have been made, and would stand in the way of the next one.
                 let duty = Duty::release(claim, ReleaseCause::CallFailed);

@@ -85,6 +85,9 @@ impl Exchange {
     }
 }
 
+/// The service's word on a grant that was issued before a backup was restored.
+const HELD: &str = "held";
+
 /// A refusal, with the service's word on it.
 pub(super) fn refused(code: GrantRefusal, reason: Option<String>) -> Problem {
     let (kind, detail) = match code {
@@ -95,6 +98,9 @@ pub(super) fn refused(code: GrantRefusal, reason: Option<String>) -> Problem {
         GrantRefusal::NotValid => (ProblemKind::GrantNotValid, "it was not spent"),
         GrantRefusal::NotCovered => (ProblemKind::GrantNotCovered, "it was not spent"),
     };
+    if reason.as_deref() == Some(HELD) {
+        return Problem::new(kind, "it is held since a backup was restored, and was not spent (held)");
+    }
     // The service's words are its own and short; anything else is left out.
     let word = reason.filter(|word| {
         (1..=64).contains(&word.len())

@@ -456,7 +456,7 @@ impl Settling {
                 Kind::Observed | Kind::Release | Kind::Unknown | Kind::Finish(None) => None,
             };
             effects.extend(mark.map(Effect::Result));
-            effects.push(Effect::Warn(format!("{} failed: {}; trying on", self.duty.path, failure.as_str())));
+            effects.push(Effect::Warn(format!("{} failed: {}; trying on", self.duty.path, failure)));
             answer = self.let_go(mark, effects);
         }
         let age = world.now_ms.saturating_sub(self.began_at);

@@ -48,17 +48,23 @@ impl StoreFailure {
     pub fn is_worth_a_resend(self) -> bool {
         matches!(self, Self::Broken)
     }
+}
 
-    /// Short name for logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
+/// For logs.
+impl core::fmt::Display for StoreFailure {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
             Self::Broken => "connection broken",
             Self::Timeout => "timeout",
             Self::Unavailable => "unavailable",
-            Self::Refused(_) => "call refused",
+            Self::Refused(401 | 403) => {
+                "the service refused the call: the store cluster's token, or its role"
+            }
+            Self::Refused(404) => "the service has no such call: no --issuers, or another service",
+            Self::Refused(status) => return write!(f, "the service refused the call with {status}"),
             Self::Nonsense => "unreadable reply",
             Self::OtherStore => "another database answered",
-        }
+        })
     }
 }
 
