@@ -69,6 +69,7 @@ fn describe() {
         ("fencepost_grant_revocations_total", "Revocations of grants by outcome"),
         ("fencepost_grant_key_reads_total", "Readings of issuers' keys"),
         ("fencepost_grant_records_deleted_total", "Records of grants that were past their time"),
+        ("fencepost_grant_rows_archived_total", "Grants kept as rows that were archived"),
         ("fencepost_grant_cleanup_failures_total", "Rounds of cleaning up grants that failed"),
         ("fencepost_recovery_operations_total", "Operations that recovery looked at, by outcome"),
         ("fencepost_recovery_keys_total", "Held keys that recovery looked at, by outcome"),

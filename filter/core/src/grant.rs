@@ -15,7 +15,7 @@ use crate::problem::{Problem, ProblemKind};
 use crate::scope::{ScopeError, resolve_identity};
 use fencepost_protocol::grant_claims::GrantClaimRequest;
 use fencepost_protocol::grants::{Caller, DETAIL_MAX, Details, GrantToken, OperationId, TEXT_MAX, TOKEN_MAX};
-use fencepost_protocol::{PROTOCOL_VERSION, StoreKey};
+use fencepost_protocol::{PROTOCOL_VERSION, ScopeDigest, StoreKey};
 
 /// Request header that carries the operation's id to the upstream; a client's own copy is removed.
 pub const OPERATION_HEADER: &str = "x-fencepost-operation-id";
@@ -57,6 +57,8 @@ pub struct Beside<'a> {
     pub key_prefix: &'a str,
     /// Entry of the idempotency key, if one was sent.
     pub key: Option<StoreKey>,
+    /// Digest of all sources of the policy's scope, of which the caller is the first.
+    pub scope: ScopeDigest,
     /// Headers that the upstream gets.
     pub forward: Vec<(String, String)>,
     /// Client headers that it does not get.
@@ -71,7 +73,7 @@ pub fn present(
     headers: Vec<Pair>,
     beside: Beside<'_>,
 ) -> Result<Presented, Problem> {
-    let Beside { key_prefix, key, forward, mut withhold } = beside;
+    let Beside { key_prefix, key, scope, forward, mut withhold } = beside;
     let token = match &grant.token {
         Place::Header(name) => Some(token(grant, line(&headers, name))?),
         Place::Body(_) => None,
@@ -108,6 +110,7 @@ pub fn present(
         };
         details.0.insert(name.clone(), value.ok_or_else(|| no_detail(name, NoText::Absent))?);
     }
+    details.0.insert(format!("{OWN_DETAILS}scope"), scope.to_hex());
     if let Some(key) = key {
         details.0.insert(format!("{OWN_DETAILS}key"), key.to_string());
     }
@@ -210,10 +213,11 @@ fn has(headers: &[Pair], name: &str) -> bool {
     headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()))
 }
 
-/// Text that is not blank and has no control characters.
+/// Text that is not blank and has no control characters. Only what HTTP takes for blanks around a
+/// value goes (RFC 9110, section 5.5): the upstream reads every other one.
 fn text(bytes: Option<&[u8]>) -> Option<String> {
-    let text = core::str::from_utf8(bytes?).ok()?.trim();
-    (!text.is_empty() && !text.chars().any(char::is_control)).then(|| text.to_owned())
+    let text = core::str::from_utf8(bytes?).ok()?.trim_matches([' ', '\t']);
+    (!text.trim().is_empty() && !text.chars().any(char::is_control)).then(|| text.to_owned())
 }
 
 fn token(grant: &GrantPolicy, bytes: Option<&[u8]>) -> Result<GrantToken, Problem> {

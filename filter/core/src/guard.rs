@@ -30,6 +30,11 @@ pub const DEPTH_HEADER: &str = "x-fencepost-depth";
 /// Request header that carries the fence to the upstream; a client's own copy is removed.
 pub const FENCE_HEADER: &str = "x-fencepost-fence";
 
+/// Whether another guard has passed a request on to this one.
+pub fn is_nested(headers: &[Pair]) -> bool {
+    value(headers, DEPTH_HEADER).is_some()
+}
+
 /// Most guards on one request's way.
 const DEPTH_MAX: u32 = 32;
 
@@ -322,7 +327,8 @@ fn presented(
         Some(stored_as(&scope, &key)?)
     };
     let (forward, withhold) = (vec![deeper(depth)], withheld(policy, &headers));
-    let beside = Beside { key_prefix: &config.key_prefix, key, forward, withhold };
+    let beside =
+        Beside { key_prefix: &config.key_prefix, key, scope: scope_digest(&scope), forward, withhold };
     grant::present(policy, granted, facts, headers, beside)
 }
 

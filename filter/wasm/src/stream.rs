@@ -6,8 +6,9 @@ use crate::facts::{self, HostFacts, evidence};
 use crate::plugin::{ExchangeId, Shared, Slot};
 use fencepost_filter_core::capture::EXPOSE_HEADERS;
 use fencepost_filter_core::exchange::evidence::Evidence;
+use fencepost_filter_core::exchange::origin::not_to_be_kept;
 use fencepost_filter_core::exchange::{Exchange, Input, LocalReply, Outcome, ResponseHead};
-use fencepost_filter_core::guard::{self, Refusal, Request, Verdict};
+use fencepost_filter_core::guard::{self, Refusal, Request, Verdict, is_nested};
 use fencepost_filter_core::policy::Policy;
 use fencepost_filter_core::problem::{Problem, ProblemKind};
 use fencepost_protocol::ClaimToken;
@@ -79,11 +80,13 @@ impl Stream {
             if let Some(warning) = &refusal.warning {
                 plugin.warn(warning);
             }
-            let reply = match plugin.config.as_deref() {
+            let nested = is_nested(HostFacts::default().headers().unwrap_or_default());
+            let mut reply = match plugin.config.as_deref() {
                 Some(config) => refusal.reply(config),
                 None => LocalReply::problem(&refusal.problem, None),
             };
             drop(plugin);
+            reply.headers.extend(nested.then(not_to_be_kept));
             // Before the reply: the host may write the access log while it sends it.
             effects::record(&self.shared, Outcome::Refused);
             self.refused = refusal.policy;

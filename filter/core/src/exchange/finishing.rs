@@ -108,8 +108,10 @@ impl Exchange {
         world: &mut World<'_>,
         effects: &mut Vec<Effect>,
     ) {
-        effects.push(Effect::Result(Outcome::GrantNotSubmitted));
-        let duty = finish(&owned, FinishOutcome::Failed, Some(NOT_SUBMITTED), None, None);
+        let counted = Some(Outcome::GrantNotSubmitted);
+        let duty = finish(&owned, FinishOutcome::Failed, Some(NOT_SUBMITTED), None, counted);
+        // Until that is recorded the operation is anybody's to recover, and may run after all.
+        let duty = duty.or_else(self.problem(&reporting::admission_unclear()));
         let reply = self.problem(&reporting::not_submitted());
         self.settle_owned(owned, duty, Response::Answer(reply), world, effects);
     }

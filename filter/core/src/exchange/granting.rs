@@ -310,7 +310,7 @@ impl Exchange {
         match decode_json::<OwnedReply>(reply, world.pin) {
             Ok(OwnedReply { lease_left_ms, .. }) => owned.lease_ms = lease_left_ms,
             // Whether the outcome can still be recorded is the service's to say, when there is one.
-            Err(StoreFailure::Refused(_)) => owned.over = true,
+            Err(StoreFailure::Refused(404 | 409)) => owned.over = true,
             Err(_) => {}
         }
     }

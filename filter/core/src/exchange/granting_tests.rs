@@ -369,12 +369,42 @@ fn an_admission_that_may_not_submit_has_failed_and_its_grant_stays_spent() {
 }
 
 #[test]
+fn that_nothing_ran_is_said_only_once_it_is_recorded() {
+    // Somebody else may own the operation by then, and send its request after all.
+    let unconfirmed: [fn(&mut Rig) -> Vec<Effect>; 3] = [
+        |rig| rig.step(Input::StoreReply { call: Call::Duty, reply: CallReply::Broken }),
+        |rig| rig.json(Call::Duty, 401, json!({})),
+        |rig| rig.json(Call::Duty, 409, json!({})),
+    ];
+    for reply in unconfirmed {
+        let mut rig = Rig::running(json!({}));
+        finish(&rig.step(Input::UpstreamReply(UpstreamReply::NotSent)));
+        reply(&mut rig);
+        assert_eq!(rig.answer(), (503, "store_unavailable".into()));
+        assert!(!rig.results().contains(&Outcome::GrantNotSubmitted));
+    }
+}
+
+#[test]
+fn an_outcome_is_recorded_though_the_service_has_refused_it_for_a_while() {
+    for status in [401, 403, 408, 429, 500, 503] {
+        let mut rig = Rig::running(json!({}));
+        finish(&rig.upstream(201, "via_upstream|-|1|9", "done"));
+        rig.json(Call::Duty, status, json!({}));
+        assert!(!rig.exchange.is_over(), "{status}");
+        let again = rig.tick(*limits::DUTY_RETRY_MS.start());
+        let (request, _) = finish(&again);
+        assert_eq!(serde_json::to_value(request.outcome).unwrap(), "succeeded", "{status}");
+    }
+}
+
+#[test]
 fn the_outcome_is_the_policys_word_on_the_status_and_else_unknown() {
     let over = json!({"grant": {"outcome": {"succeeded": ["2xx", 409], "failed": [402, "4xx", 204]}}});
     for (over, status, outcome) in [
         (json!({}), 200, "succeeded"),
         (json!({}), 402, "failed"),
-        (json!({}), 409, "failed"),
+        (json!({}), 409, "unknown"),
         (json!({}), 422, "failed"),
         (json!({}), 400, "unknown"),
         (json!({}), 302, "unknown"),

@@ -32,7 +32,7 @@ mod granting;
 mod input;
 pub mod limits;
 mod observing;
-mod origin;
+pub mod origin;
 mod outcome;
 pub mod payloads;
 pub mod renewal;
@@ -192,23 +192,27 @@ pub struct Exchange {
     /// The stream is there and can be answered.
     stream_live: bool,
     own_reply: OwnReply,
+    /// Another guard is in front of this one.
+    nested: bool,
 }
 
 impl Exchange {
     /// Starts with a request whose headers passed the guard: they are held, unless the policy
     /// only observes.
     pub fn new(policy: Rc<Policy>, claimant: Claimant, now_ms: u64) -> Self {
+        let nested = crate::guard::is_nested(&claimant.headers);
         let state = match policy.mode {
             Mode::Observe => State::Observing(observing::Observing::new(claimant, now_ms)),
             Mode::Enforce | Mode::Off => Self::receiving(Asker::Key(claimant), now_ms),
         };
-        Self { policy, state, stream_live: true, own_reply: OwnReply::None }
+        Self { policy, state, stream_live: true, own_reply: OwnReply::None, nested }
     }
 
     /// Starts with a request on a route that admits grants: its headers are held.
     pub fn with_grant(policy: Rc<Policy>, presented: Box<Presented>, now_ms: u64) -> Self {
+        let nested = crate::guard::is_nested(&presented.headers);
         let state = Self::receiving(Asker::Grant(presented), now_ms);
-        Self { policy, state, stream_live: true, own_reply: OwnReply::None }
+        Self { policy, state, stream_live: true, own_reply: OwnReply::None, nested }
     }
 
     fn receiving(asker: Asker, since: u64) -> State {
@@ -546,7 +550,11 @@ impl Exchange {
     }
 
     fn problem(&self, problem: &Problem) -> LocalReply {
-        LocalReply::problem(problem, self.policy.errors.as_deref())
+        let mut reply = LocalReply::problem(problem, self.policy.errors.as_deref());
+        if self.nested {
+            reply.headers.push(origin::not_to_be_kept());
+        }
+        reply
     }
 
     fn on_request_unreadable(&mut self, effects: &mut Vec<Effect>) {

@@ -6,6 +6,12 @@ use super::Pair;
 /// Response header of the upstream: `no`, `not-final`, or a lifetime in seconds.
 pub const STORE_HEADER: &str = "x-fencepost-store";
 
+/// What our own errors say to a guard in front of this one: not an answer to keep. The next request
+/// comes here again, and is told what is true then.
+pub fn not_to_be_kept() -> Pair {
+    (STORE_HEADER.into(), b"no".to_vec())
+}
+
 /// Longest lifetime that an upstream may ask for: that of a policy, 400 days.
 const TTL_S_MAX: u64 = 400 * 24 * 3_600;
 

@@ -69,6 +69,9 @@ impl Exchange {
             (b"content-type".to_vec(), b"application/json".to_vec()),
             (b"cache-control".to_vec(), b"no-store".to_vec()),
         ];
+        if self.nested && status == 202 {
+            headers.push(origin::not_to_be_kept());
+        }
         if let Some(ms) = retry_after_ms {
             headers.push((b"retry-after".to_vec(), ms.div_ceil(1_000).to_string().into_bytes()));
         }

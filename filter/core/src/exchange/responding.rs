@@ -188,7 +188,7 @@ impl Exchange {
                 }
             }
             State::Settling(settling) if end => {
-                if let Some(problem) = settling.on_response_end(self.policy.errors.as_deref()) {
+                if let Some(problem) = settling.on_response_end(self.policy.errors.as_deref(), self.nested) {
                     effects.push(problem);
                 }
                 self.end_if_settled();

@@ -23,6 +23,8 @@ pub(super) struct Duty {
     kind: Kind,
     path: Cow<'static, str>,
     frame: Rc<Vec<u8>>,
+    /// What the client is told instead, if the store does not confirm at once.
+    unconfirmed: Option<LocalReply>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +120,7 @@ impl Duty {
             ttl_ms,
         };
         match frame::encode(&request, &[&block, body]) {
-            Ok(frame) => Self { kind, path: paths::COMPLETE.into(), frame: Rc::new(frame) },
+            Ok(frame) => Self::new(kind, paths::COMPLETE, frame),
             // Cannot fail: bodies are bounded far below the frame's payload. If it did, the
             // answer would be lost, and that is what is recorded.
             Err(_) => Self::unknown(claim, UnknownCause::AnswerLost),
@@ -135,18 +137,28 @@ impl Duty {
             scope: claim.scope,
             cause,
         };
-        Self { kind: Kind::Release, path: paths::RELEASE.into(), frame: encode(&request) }
+        Self::new(Kind::Release, paths::RELEASE, encode(&request))
     }
 
     pub(super) fn unknown(claim: &Claim, cause: UnknownCause) -> Self {
         let request =
             UnknownRequest { v: PROTOCOL_VERSION, key: claim.key.clone(), token: claim.token, cause };
-        Self { kind: Kind::Unknown, path: paths::UNKNOWN.into(), frame: encode(&request) }
+        Self::new(Kind::Unknown, paths::UNKNOWN, encode(&request))
     }
 
     /// Records an operation's outcome.
     pub(super) fn finish(path: String, frame: Vec<u8>, counted: Option<Outcome>) -> Self {
-        Self { kind: Kind::Finish(counted), path: path.into(), frame: Rc::new(frame) }
+        Self::new(Kind::Finish(counted), path, frame)
+    }
+
+    /// Has the client told something else for as long as the store has not confirmed: while it has
+    /// not, somebody else may record another end.
+    pub(super) fn or_else(self, unconfirmed: LocalReply) -> Self {
+        Self { unconfirmed: Some(unconfirmed), ..self }
+    }
+
+    fn new(kind: Kind, path: impl Into<Cow<'static, str>>, frame: Vec<u8>) -> Self {
+        Self { kind, path: path.into(), frame: Rc::new(frame), unconfirmed: None }
     }
 
     fn call(&self, call: Call, world: &World<'_>) -> Effect {
@@ -163,8 +175,8 @@ impl Duty {
 
 /// Cannot fail: heads without payload are far below the frame's bound. An empty frame would be
 /// refused by the service and the duty given up.
-fn encode<T: serde::Serialize>(request: &T) -> Rc<Vec<u8>> {
-    Rc::new(frame::encode(request, &[]).unwrap_or_default())
+fn encode<T: serde::Serialize>(request: &T) -> Vec<u8> {
+    frame::encode(request, &[]).unwrap_or_default()
 }
 
 /// An early word that the outcome is unknown, while the answer may still come.
@@ -213,7 +225,11 @@ impl Settling {
 
     /// The response has come to its end. A proxy's own answer to an unknown outcome is put into
     /// words that can't be mistaken for a failure.
-    pub(super) fn on_response_end(&mut self, template: Option<&ErrorTemplate>) -> Option<Effect> {
+    pub(super) fn on_response_end(
+        &mut self,
+        template: Option<&ErrorTemplate>,
+        nested: bool,
+    ) -> Option<Effect> {
         match self.response {
             Response::Streaming => {
                 self.response = if self.done { Response::Gone } else { Response::HeldEnd };
@@ -221,7 +237,7 @@ impl Settling {
             }
             Response::ProxyMade => {
                 self.response = if self.done { Response::Gone } else { Response::HeldWhole };
-                Some(rewrite(&upstream_lost(), template))
+                Some(rewrite(&upstream_lost(), template, nested))
             }
             Response::HeldWhole | Response::HeldEnd | Response::Answer(_) | Response::Gone => None,
         }
@@ -263,11 +279,12 @@ pub(super) fn upstream_lost() -> Problem {
 }
 
 /// Puts a problem in place of a response whose headers and body are held.
-fn rewrite(problem: &Problem, template: Option<&ErrorTemplate>) -> Effect {
+fn rewrite(problem: &Problem, template: Option<&ErrorTemplate>, nested: bool) -> Effect {
     let body = problem.body(template);
     let mut set = vec![(":status".to_owned(), problem.status().to_string())];
     set.push(("content-length".to_owned(), body.len().to_string()));
-    for (name, value) in problem.headers(template) {
+    let own = nested.then(origin::not_to_be_kept);
+    for (name, value) in problem.headers(template).into_iter().chain(own) {
         set.push((String::from_utf8_lossy(&name).into_owned(), String::from_utf8_lossy(&value).into_owned()));
     }
     Effect::RewriteResponse { set, body }
@@ -435,12 +452,23 @@ impl Settling {
             .saturating_add(limits::CALL_GRACE_MS);
     }
 
+    /// Puts what is true without a confirmation in place of an answer that needs one.
+    fn take_back(&mut self) -> bool {
+        let Some(unconfirmed) = self.duty.unconfirmed.take() else { return false };
+        if let Response::Answer(reply) = &mut self.response {
+            *reply = unconfirmed;
+        }
+        true
+    }
+
     fn on_done(&mut self, outcome: Option<Outcome>, effects: &mut Vec<Effect>) -> Option<LocalReply> {
         self.done = true;
         if let Some(outcome) = outcome {
             effects.push(Effect::Result(outcome));
         }
-        self.let_go(outcome.filter(|outcome| *outcome == Outcome::Lost), effects)
+        let lost = outcome.filter(|outcome| *outcome == Outcome::Lost);
+        let mark = if lost.is_some() && self.take_back() { None } else { lost };
+        self.let_go(mark, effects)
     }
 
     fn on_failed(
@@ -450,17 +478,24 @@ impl Settling {
         effects: &mut Vec<Effect>,
     ) -> Option<LocalReply> {
         let mut answer = None;
+        let age = world.now_ms.saturating_sub(self.began_at);
+        let gives_up = failure.is_final() || age >= limits::DUTY_MS_MAX;
         if self.tries == 1 {
+            let taken_back = self.take_back();
             let mark = match self.duty.kind {
+                Kind::Finish(_) if taken_back => None,
                 Kind::Complete(_) | Kind::Finish(Some(_)) => Some(Outcome::Unstored),
                 Kind::Observed | Kind::Release | Kind::Unknown | Kind::Finish(None) => None,
             };
             effects.extend(mark.map(Effect::Result));
-            effects.push(Effect::Warn(format!("{} failed: {}; trying on", self.duty.path, failure)));
+            if taken_back {
+                effects.push(Effect::Result(Outcome::StoreUnavailable));
+            }
+            let next = if gives_up { "" } else { "; trying on" };
+            effects.push(Effect::Warn(format!("{} failed: {failure}{next}", self.duty.path)));
             answer = self.let_go(mark, effects);
         }
-        let age = world.now_ms.saturating_sub(self.began_at);
-        if matches!(failure, StoreFailure::Refused(_)) || age >= limits::DUTY_MS_MAX {
+        if gives_up {
             effects.push(Effect::Warn(format!("{} given up after {} tries", self.duty.path, self.tries)));
             self.done = true;
             return answer;

@@ -44,6 +44,12 @@ pub enum StoreFailure {
 }
 
 impl StoreFailure {
+    /// Whether the same call, asked again later, would certainly be refused again. A token that is
+    /// being replaced, a limit or a slow body are not of that kind.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Refused(400 | 404 | 405 | 413 | 415))
+    }
+
     /// Whether the same call is worth one immediate repeat.
     pub fn is_worth_a_resend(self) -> bool {
         matches!(self, Self::Broken)

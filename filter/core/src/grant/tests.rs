@@ -4,6 +4,7 @@ use super::*;
 use crate::facts::Property;
 use crate::guard::{Verdict, judge};
 use crate::policy::{Config, ConfigError, RoutePolicies};
+use crate::scope::{resolve_scope, scope_digest};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -111,7 +112,9 @@ impl Case {
         let policy = config.policy("credit").unwrap();
         let grant = policy.grant.as_ref().unwrap();
         let key = (!self.header("idempotency-key").is_empty()).then(|| StoreKey::new("p", &[1; 16]).unwrap());
-        let beside = Beside { key_prefix: "p", key, forward: vec![], withhold: vec![] };
+        let scope = resolve_scope(&policy.scope, self).map_err(|error| Problem::from(error).kind.code())?;
+        let scope = scope_digest(&scope);
+        let beside = Beside { key_prefix: "p", key, scope, forward: vec![], withhold: vec![] };
         let presented = present(policy, grant, self, self.headers.clone(), beside);
         presented
             .and_then(|presented| presented.bind(policy, grant, body.as_bytes()))
@@ -137,6 +140,19 @@ impl Case {
 const BODY: &str = r#"{"amount":250.00}"#;
 
 #[test]
+fn a_header_is_bound_with_every_blank_that_the_upstream_reads() {
+    let account = |value: &str| {
+        let case = Case::new(json!({"grant": {"details": {"ref": {"header": "x-account"}}}}))
+            .header("x-account", value);
+        case.bound(BODY).map(|bound| bound.request.details.0["ref"].clone())
+    };
+    assert_eq!(account(" A-1187\t").as_deref(), Ok("A-1187"));
+    assert_eq!(account("A-1187\u{a0}").as_deref(), Ok("A-1187\u{a0}"));
+    assert_eq!(account("\u{2003}A-1187").as_deref(), Ok("\u{2003}A-1187"));
+    assert_eq!(account("A-1187\u{85}"), Err("grant_detail_missing"));
+}
+
+#[test]
 fn details_are_the_text_of_the_request() {
     let bound = Case::new(json!({})).bound(r#"{"note":"x", "amount": 9007199254740993.10}"#).unwrap();
     let details = bound.request.details.0;
@@ -145,7 +161,8 @@ fn details_are_the_text_of_the_request() {
         (of("account"), of("amount"), of("currency"), of("agent"), of("action")),
         (Some("A-1187"), Some("9007199254740993.10"), Some("USD"), Some("agent-7"), Some("credit"))
     );
-    assert_eq!((details.len(), details.contains_key("fencepost.request")), (6, true));
+    assert_eq!((details.len(), details.contains_key("fencepost.request")), (7, true));
+    assert_eq!(of("fencepost.scope").map(str::len), Some(32), "whose it is counts in all its parts");
     let caller = bound.request.caller;
     assert_eq!((caller.namespace.as_str(), caller.id.as_str()), ("https://login.example", "agent-7"));
     assert_eq!(bound.request.token.map(|token| token.expose().to_owned()).as_deref(), Some("a.b.c"));

@@ -201,10 +201,7 @@ pub(super) fn grant(
         names.unwrap_or_else(|| otherwise.to_vec())
     };
     let succeeded = listed(layer.outcome.succeeded, &[StatusName::Class(2)]);
-    let failed = listed(
-        layer.outcome.failed,
-        &[StatusName::Status(402), StatusName::Status(409), StatusName::Status(422)],
-    );
+    let failed = listed(layer.outcome.failed, &[StatusName::Status(402), StatusName::Status(422)]);
     if succeeded.iter().any(|name| failed.contains(name)) {
         let expected = "each status in one list: what means both means nothing";
         return Err(at.error("outcome.failed", "a status that is in succeeded too", expected));

@@ -45,7 +45,7 @@ pub(super) const PROXY_HEADERS: [&str; 4] = ["host", "content-length", "transfer
 /// Beginnings of others.
 pub(super) const PROXY_PREFIXES: [&str; 2] = ["x-envoy-", "x-fencepost-"];
 /// Headers that have a meaning in HTTP.
-pub(super) const HTTP_HEADERS: [&str; 18] = [
+pub(super) const HTTP_HEADERS: [&str; 40] = [
     "accept",
     "authorization",
     "cache-control",
@@ -64,6 +64,29 @@ pub(super) const HTTP_HEADERS: [&str; 18] = [
     "user-agent",
     "vary",
     "www-authenticate",
+    // What proxies make or replace themselves, or browsers send: no client's word.
+    "b3",
+    "etag",
+    "grpc-trace-bin",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "origin",
+    "range",
+    "referer",
+    "traceparent",
+    "tracestate",
+    "x-b3-flags",
+    "x-b3-parentspanid",
+    "x-b3-sampled",
+    "x-b3-spanid",
+    "x-b3-traceid",
+    "x-forwarded-client-cert",
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-request-id",
 ];
 
 /// Where an error is: the path so far.

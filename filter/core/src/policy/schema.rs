@@ -121,7 +121,7 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("GrantLayer", "details", "", "What the grant is compared with, as written in the request. Required."),
     ("GrantLayer", "outcome", "", "What the upstream's status means; any other is unknown."),
     ("OutcomeLayer", "succeeded", "[\"2xx\"]", "The effect exists."),
-    ("OutcomeLayer", "failed", "[402, 409, 422]", "There certainly is no effect."),
+    ("OutcomeLayer", "failed", "[402, 422]", "There certainly is no effect."),
     ("KeyLayer", "header", "\"Idempotency-Key\"", "Where the key is."),
     ("KeyLayer", "aliases", "[]", "Other names of the header."),
     ("KeyLayer", "required", "true", "Whether a request without a key is refused."),

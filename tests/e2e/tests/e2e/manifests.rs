@@ -127,6 +127,9 @@ async fn assert_guards(stack: &Stack) {
     let retry = stack.send(&pay("k1")).await.unwrap();
     assert_eq!((retry.status, retry.is_replay(), retry.body), (201, true, first.body));
     assert_eq!(stack.upstream().executions(), 1);
+    // A client's word on the guards that its request has passed would be another key.
+    let deeper = stack.send(&pay("k1").header("x-fencepost-depth", "1")).await.unwrap();
+    assert_eq!((deeper.status, deeper.is_replay()), (201, true));
     let stranger = Call::post("/payments").key("k2").json(&json!({}));
     assert_eq!(stack.send(&stranger).await.unwrap().status, 401);
     let unguarded = stack.send(&Call::post("/other").user("alice").json(&json!({}))).await.unwrap();

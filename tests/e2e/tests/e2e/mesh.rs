@@ -3,6 +3,7 @@
 
 use crate::detached::detached;
 use crate::support::{configuration, pay, start};
+use fencepost_rig::client::Call;
 use fencepost_rig::envoy::{Envoy, Route, Setup, cluster, loopback};
 use fencepost_rig::stack::Stack;
 use fencepost_rig::upstream::{Behaviour, Gate, Upstream};
@@ -37,6 +38,28 @@ async fn a_gateway_and_a_sidecar_on_one_store_guard_their_own_hops() {
     }
     let seen = sidecar.upstream().seen();
     assert_eq!((seen.len(), seen[0].header("x-fencepost-depth")), (2, Some("2")));
+}
+
+#[tokio::test]
+async fn what_the_inner_guard_refuses_is_no_answer_to_the_outer_one() {
+    let sidecar = start(json!({"max_run": "1s"})).await;
+    let setup = Setup::new(sidecar.proxy()).guarded(configuration(json!({})), sidecar.service.addr());
+    let gateway = Envoy::start(&setup.route(Route::guarded("/pay", "pay"))).await.unwrap();
+    let gate = Gate::new();
+    sidecar.upstream().script_next("/pay", Behaviour::gated(&gate));
+    let lost = pay("k1").send(gateway.proxy()).await.unwrap();
+    assert_eq!((lost.status, lost.problem_code().as_str()), (504, "upstream_lost"));
+    // Not a replay of what was true then: the inner guard is asked again.
+    let retry = pay("k1").send(gateway.proxy()).await.unwrap();
+    assert_eq!((retry.status, retry.problem_code().as_str()), (409, "outcome_unknown"));
+    assert!(!lost.is_replay() && !retry.is_replay());
+    assert_eq!(retry.header("x-fencepost-store"), None);
+    gate.open();
+    // The same before anything runs.
+    let refused = Call::post("/pay").key("k2").json(&json!({"amount": 1}));
+    let direct = refused.header("x-fencepost-depth", "1").send(sidecar.proxy()).await.unwrap();
+    assert_eq!((direct.status, direct.header("x-fencepost-store")), (403, Some("no")));
+    assert_eq!(sidecar.upstream().executions(), 1);
 }
 
 #[tokio::test]

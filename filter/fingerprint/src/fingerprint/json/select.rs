@@ -45,7 +45,7 @@ fn by_name(
     let Some(root) = document.object_at(&document.root()) else { return Ok(None) };
     let matches = |name: &[u8]| {
         name.eq_ignore_ascii_case(property.as_bytes())
-            || core::str::from_utf8(name).is_ok_and(|name| lower(name).eq(lower(property)))
+            || core::str::from_utf8(name).is_ok_and(|name| folded(name).eq(folded(property)))
     };
     let found = || document.members_of(root).iter().filter(|member| matches(document.name(member)));
     if found().nth(1).is_some() && duplicates != DuplicateMembers::Last {
@@ -54,15 +54,17 @@ fn by_name(
     Ok(found().max_by_key(|member| member.key_start).map(super::member::Member::value))
 }
 
-fn lower(text: &str) -> impl Iterator<Item = char> {
-    text.chars().flat_map(char::to_lowercase)
+/// A name as the most tolerant reader compares it: by way of upper case, so that a long s is an s and
+/// a dotless i an i, and without the dot that lower case adds to the capital one.
+fn folded(text: &str) -> impl Iterator<Item = char> {
+    text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).filter(|c| *c != '\u{307}')
 }
 
 /// The value at a pointer of which a reader that ignores the case of names finds no other one.
 pub fn sole(document: &Document<'_>, pointer: &str) -> Result<Option<Span>, NotCanonical> {
     let alike = |name: &[u8], wanted: &str| {
         name != wanted.as_bytes()
-            && core::str::from_utf8(name).is_ok_and(|name| lower(name).eq(lower(wanted)))
+            && core::str::from_utf8(name).is_ok_and(|name| folded(name).eq(folded(wanted)))
     };
     by_pointer(document, pointer.strip_prefix('/').unwrap_or(pointer), alike)
 }
