@@ -24,8 +24,8 @@ use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::{FilterExt as _, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -409,7 +409,8 @@ impl Serve {
         let timings = grants.as_ref().map(|grants| grants.issuers().timings).unwrap_or_default();
         let recovery_store = RecoveryArgs::store(&self.store.store, unnamed, &timings, &service)
             .map_err(RecoveryStartError::Open)?;
-        let desk = self.recovery.desk(&self.store.store, timings, recovery_store.clone(), &service)?;
+        let known = grants.as_ref().map(|grants| grants.issuers());
+        let desk = self.recovery.desk(&self.store.store, timings, recovery_store.clone(), &service, known)?;
         let api = Api::new(service.clone(), tokens, Some(metrics.clone()))
             .with_grants(grants)
             .with_recovery(recovery_store);
@@ -424,6 +425,7 @@ impl Serve {
         let upkeep = tokio::spawn(keep_metrics(metrics));
         let recovery = desk.map(Running::start);
         say_ready(&server, &service)?;
+        let draining_since = OnceLock::new();
         let stop = async {
             tokio::select! {
                 _ = terminate.recv() => {}
@@ -435,12 +437,16 @@ impl Serve {
                 recovery.tell();
             }
             tokio::time::sleep(self.drain_delay).await;
+            // Cannot fail: it is set here alone, once.
+            let _ = draining_since.set(Instant::now());
         };
         if !server.serve(stop).await {
             tracing::warn!("the drain timeout cut requests in flight");
         }
         if let Some(recovery) = recovery {
-            recovery.stop(self.drain_timeout).await;
+            // Requests and recovery share one timeout.
+            let spent = draining_since.get().map_or(Duration::ZERO, Instant::elapsed);
+            recovery.stop(self.drain_timeout.saturating_sub(spent)).await;
         }
         upkeep.abort();
         sweeps.abort();

@@ -112,6 +112,8 @@ pub enum Ending {
     Succeeded,
     /// There is no effect, and none can come.
     Failed,
+    /// None yet: recovery takes it up again, as if it had never looked.
+    LookAgain,
 }
 
 impl Ending {
@@ -120,6 +122,7 @@ impl Ending {
         match self {
             Self::Succeeded => OperationStatus::Succeeded,
             Self::Failed => OperationStatus::Failed,
+            Self::LookAgain => OperationStatus::Unknown,
         }
     }
 
@@ -128,6 +131,7 @@ impl Ending {
         match self {
             Self::Succeeded => "settle_succeeded",
             Self::Failed => "settle_failed",
+            Self::LookAgain => "look_again",
         }
     }
 }
@@ -160,6 +164,8 @@ pub enum OperationSettled {
     Changed,
     /// Its end is recorded already.
     Final,
+    /// It waits for nobody: its owner or recovery works on it.
+    Open,
     /// Its owner may still send something, or may be sending.
     Running {
         /// Milliseconds until that is over, as far as is known.
@@ -176,6 +182,7 @@ pub fn settle(seen: Option<&OperationSeen>, order: &OperationOrder, now: Micros)
     }
     let busy_until = match (seen.status, order.ending) {
         (Succeeded | Failed, _) => return OperationSettled::Final,
+        (Admitted | Unknown, Ending::LookAgain) => return OperationSettled::Open,
         (NeedsReconciliation, _) | (Unknown, Ending::Succeeded) => return OperationSettled::Settled,
         (Unknown, Ending::Failed) => seen.lease_until,
         (Admitted, _) => seen.lease_until.max(seen.submit_by),
@@ -242,6 +249,13 @@ mod tests {
             let row = seen(status, lease, submit);
             let found = [Ending::Succeeded, Ending::Failed].map(|e| settle(Some(&row), &order(e), NOW));
             assert_eq!(found, expected, "{status:?}");
+            let again = settle(Some(&row), &order(Ending::LookAgain), NOW);
+            let expected = match status {
+                NeedsReconciliation => done,
+                Succeeded | Failed => OperationSettled::Final,
+                Admitted | Unknown => OperationSettled::Open,
+            };
+            assert_eq!(again, expected, "{status:?}");
             let stale = OperationOrder {
                 version: OperationVersion { owner: 2, updated_at: NOW },
                 ..order(Ending::Failed)

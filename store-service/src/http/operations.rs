@@ -104,7 +104,11 @@ pub async fn decide(
     let ending = match outcome {
         EndingWord::Succeeded => Ending::Succeeded,
         EndingWord::Failed => Ending::Failed,
+        EndingWord::LookAgain => Ending::LookAgain,
     };
+    if ending == Ending::LookAgain && reference.is_some() {
+        return Err(wrong("reference", "none where recovery is to look again"));
+    }
     tracing::info!(operation = %id, action = ending.action(), who, "order of an operator");
     let order = OperationOrder { id: id.clone(), version, ending, reference, who, reason };
     // The order is carried out whether or not the person's client stays.
@@ -128,6 +132,9 @@ pub async fn decide(
         ),
         OperationSettled::Final => {
             conflict("already_so", "its end is recorded, and an end is never changed".into())
+        }
+        OperationSettled::Open => {
+            conflict("already_so", "it waits for nobody: its owner or recovery works on it".into())
         }
         OperationSettled::Running { left_ms } => conflict(
             "may_be_running",

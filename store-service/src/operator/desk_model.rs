@@ -94,6 +94,8 @@ pub enum EndingWord {
     Succeeded,
     /// There is no effect, and none can come.
     Failed,
+    /// None yet: recovery looks it up again.
+    LookAgain,
 }
 
 /// One grant.

@@ -113,7 +113,8 @@ struct Settle {
     #[arg(value_name = "OPERATION_ID")]
     operation: String,
 
-    /// How it ended: `succeeded` if the effect exists, `failed` if there is none and none can come.
+    /// How it ended: `succeeded` if the effect exists, `failed` if there is none and none can come;
+    /// `look-again` if recovery is to look it up once more.
     #[arg(long, value_enum, value_name = "OUTCOME")]
     outcome: EndingWord,
 
@@ -192,6 +193,7 @@ impl Settle {
                 let question = match self.outcome {
                     EndingWord::Succeeded => "Say that the effect exists, for ever",
                     EndingWord::Failed => "Say that there is no effect and none can come, for ever",
+                    EndingWord::LookAgain => "Have recovery look it up again",
                 };
                 let otherwise = "--yes with the --version that was seen";
                 ask(&print_desk::operation(&shown), question, otherwise)?;

@@ -16,6 +16,7 @@ use crate::entry::{Ruling, Version};
 use crate::grant::operation::OperationAnswer;
 use crate::operator::model::SettleWith;
 use crate::operator::ruling::ruling;
+use fencepost_filter_core::capture::is_never_kept;
 use fencepost_protocol::StoreKey;
 use fencepost_protocol::grants::{OperationId, TEXT_MAX};
 use serde::Deserialize;
@@ -62,7 +63,10 @@ struct Stored {
 
 impl Stored {
     fn ruling(self) -> Result<Ruling, String> {
-        let Self { status, headers, body, ttl_ms } = self;
+        let Self { status, mut headers, body, ttl_ms } = self;
+        // A provider that passes on what it once answered has `date`, `content-length` and the like in
+        // it: no answer is kept with them, here as in the filter.
+        headers.retain(|(name, _)| !is_never_kept(name.to_ascii_lowercase().as_bytes()));
         ruling(SettleWith::Answer { status, headers, body, ttl_ms })
     }
 
@@ -85,8 +89,13 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// Does this status say that the question was not answered?
+    pub fn is_no_answer(status: u16) -> bool {
+        matches!(status, 408 | 425 | 429 | 500..=599)
+    }
+
     fn no_answer(&self) -> Option<String> {
-        matches!(self.status, 408 | 425 | 429 | 500..=599).then(|| format!("status {}", self.status))
+        Self::is_no_answer(self.status).then(|| format!("status {}", self.status))
     }
 
     fn read<T: for<'de> Deserialize<'de>>(&self, outcome: impl Fn(&T) -> Outcome) -> Result<T, String> {
@@ -119,7 +128,8 @@ pub fn of_operation(reply: &Reply, id: &OperationId) -> Answer {
     }
     let read = || {
         let said: Said = reply.read(|said: &Said| said.outcome)?;
-        if said.operation_id.as_deref() != Some(id.as_str()) {
+        let about = said.operation_id.as_deref();
+        if !about.is_some_and(|about| about.eq_ignore_ascii_case(id.as_str())) {
             return Err("it is about another operation, or does not say about which".into());
         }
         let answer = said.answer.map(Stored::of_operation).transpose()?.flatten();
@@ -182,6 +192,8 @@ mod tests {
         let Answer::Succeeded { answer: Some(answer), .. } = ask(200, with) else { panic!() };
         assert_eq!((answer.status, &answer.body[..]), (201, &b"x"[..]));
         assert_eq!(word(200, r#"{"operation_id": "ID", "outcome": "in_progress"}"#), "in_progress");
+        let upper = format!(r#"{{"operation_id": "{}", "outcome": "in_progress"}}"#, ID.to_uppercase());
+        assert_eq!(word(200, &upper), "in_progress");
         assert_eq!(word(200, r#"{"operation_id": "ID", "outcome": "not_found"}"#), "not_found");
         assert_eq!(word(404, r#"{"operation_id": "ID", "outcome": "not_found"}"#), "not_found");
         for (status, body) in [
@@ -225,6 +237,11 @@ mod tests {
         let found = ask(r#"{"key": "KEY", "fence": 7, "outcome": "succeeded",
                 "answer": {"status": 201, "headers": [["Content-Type", "text/plain"]], "body": "x"}}"#);
         assert!(matches!(found, HeldAnswer::Found(Ruling::Answer { status: 201, .. })), "{found:?}");
+        let usual = r#"{"key": "KEY", "fence": 7, "outcome": "succeeded", "answer": {"status": 201,
+            "headers": [["Date", "x"], ["Content-Length", "9"], ["set-cookie", "a=b"], ["x-mine", "1"]]}}"#;
+        let HeldAnswer::Found(Ruling::Answer { headers, .. }) = ask(usual) else { panic!("{usual}") };
+        let kept = fencepost_protocol::answer::encode_headers(&[(b"x-mine".to_vec(), b"1".to_vec())]);
+        assert_eq!(headers[..], kept[..], "as the filter keeps them");
         let refused = r#"{"key": "KEY", "fence": 7, "outcome": "refused", "answer": {"status": 402}}"#;
         assert_eq!(ask(refused).word(), "found");
         assert_eq!(ask(r#"{"key": "KEY", "fence": 7, "outcome": "succeeded"}"#).word(), "no_answer");
@@ -235,7 +252,7 @@ mod tests {
             r#"{"fence": 7, "outcome": "succeeded", "answer": {"status": 201}}"#,
             r#"{"key": "KEY", "fence": 7, "outcome": "succeeded", "answer": {"status": 99}}"#,
             r#"{"key": "KEY", "fence": 7, "outcome": "succeeded",
-                "answer": {"status": 200, "headers": [["set-cookie", "a=b"]]}}"#,
+                "answer": {"status": 200, "headers": [["x-idempotent-replayed", "true"]]}}"#,
             r#"{"key": "KEY", "fence": 7, "outcome": "succeeded", "answer": {"status": 204, "body": "x"}}"#,
             r#"{"key": "KEY", "fence": 7, "outcome": "not_run"}"#,
         ] {

@@ -8,7 +8,7 @@ use super::sign::{KEY_ID_HEADER, SIGNATURE_HEADER, SigningKey, TIMESTAMP_HEADER}
 use super::targets::Targets;
 use super::template::Template;
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request, header};
 use hyper_util::rt::TokioIo;
@@ -44,6 +44,21 @@ pub struct Message {
     pub keys: Vec<(String, String)>,
 }
 
+/// Why there is no reply to read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NoReply {
+    /// Nobody answered; why.
+    Silence(String),
+    /// Somebody did, with what can't be read; why.
+    Unreadable(String),
+}
+
+impl From<String> for NoReply {
+    fn from(why: String) -> Self {
+        Self::Silence(why)
+    }
+}
+
 /// An open connection. Dropping it closes it.
 pub struct Line {
     send: SendRequest<Full<Bytes>>,
@@ -77,17 +92,26 @@ impl Endpoint {
 
     /// Sends on an open connection; says why there is no reply within `limit`, which is never longer
     /// than the endpoint's own.
-    pub async fn send(&self, mut line: Line, message: &Message, limit: Duration) -> Result<Reply, String> {
+    pub async fn send(&self, mut line: Line, message: &Message, limit: Duration) -> Result<Reply, NoReply> {
         let request = self.request(&message.path, message)?;
         let exchange = async {
             let reply = line.send.send_request(request).await.map_err(|error| error.to_string())?;
             let status = reply.status().as_u16();
             let body = Limited::new(reply.into_body(), self.answer_max).collect().await;
-            let body = body.map_err(|_| format!("status {status}, and the body is too long or broke off"))?;
+            let body = body.map_err(|error| {
+                // Too long a body is an answer: the provider is there.
+                if error.is::<LengthLimitError>() && !Reply::is_no_answer(status) {
+                    let longest = self.answer_max;
+                    return NoReply::Unreadable(format!("status {status}, and more than {longest} bytes"));
+                }
+                NoReply::Silence(format!("status {status}, and the body broke off"))
+            })?;
             Ok(Reply { status, body: body.to_bytes() })
         };
         let limit = limit.min(self.timeout);
-        tokio::time::timeout(limit, exchange).await.unwrap_or_else(|_| Err("no answer in time".into()))
+        tokio::time::timeout(limit, exchange)
+            .await
+            .unwrap_or_else(|_| Err("no answer in time".to_owned().into()))
     }
 
     fn request(&self, path: &str, message: &Message) -> Result<Request<Full<Bytes>>, String> {

@@ -4,7 +4,7 @@
 //! version that was seen, with a line of the audit. A key that somebody else settled, or whose late
 //! answer came, is left as it is.
 
-use super::held_plan::{HeldStep, plan_held};
+use super::held_plan::{HeldAnswer, HeldStep, plan_held};
 use super::provider::{KeysAt, Provider};
 use super::store::{Applied, HeldKey, Rest};
 use super::worker::Desk;
@@ -68,9 +68,14 @@ async fn settle(
     at: &KeysAt,
     held: HeldKey,
 ) -> Result<HeldEnded, StoreError> {
-    let answer = provider.look_up_key(&at.lookup, &held).await;
+    let answer = if provider.room() == 0 {
+        HeldAnswer::NotAsked
+    } else {
+        provider.look_up_key(&at.lookup, &held).await
+    };
     let result = answer.word();
-    let applied = match plan_held(held.attempts, held.age_ms, answer, &desk.settings().give_up) {
+    let before = u32::try_from(held.turn.saturating_sub(1)).unwrap_or(u32::MAX);
+    let applied = match plan_held(held.attempts, before, held.age_ms, answer, &desk.settings().give_up) {
         HeldStep::Complete(ruling) => {
             let order = Settle {
                 key: held.key.clone(),
@@ -90,7 +95,6 @@ async fn settle(
             });
         }
         HeldStep::Later { counted } => {
-            let before = u32::try_from(held.turn.saturating_sub(1)).unwrap_or(0);
             let rest = Rest { span: desk.rest(before), counted };
             let done = desk.store().held_postpone(held.key, held.turn, rest, result.into()).await?;
             (done, HeldEnded::Postponed)

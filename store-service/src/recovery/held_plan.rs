@@ -22,6 +22,8 @@ pub enum HeldAnswer {
     Unclear(String),
     /// No answer; why.
     Unreachable(String),
+    /// The provider is left alone for a while, and was not asked.
+    NotAsked,
 }
 
 impl HeldAnswer {
@@ -34,6 +36,7 @@ impl HeldAnswer {
             Self::NotFound => "not_found",
             Self::Unclear(_) => "unclear",
             Self::Unreachable(_) => "unreachable",
+            Self::NotAsked => "not_asked",
         }
     }
 }
@@ -52,8 +55,8 @@ pub enum HeldStep {
     Mark(String),
 }
 
-/// The next step for a key after so many attempts, held for so long.
-pub fn plan_held(attempts: u32, age_ms: u64, answer: HeldAnswer, give_up: &GiveUp) -> HeldStep {
+/// The next step for a key after so many attempts in so many turns, held for so long.
+pub fn plan_held(attempts: u32, turns: u32, age_ms: u64, answer: HeldAnswer, give_up: &GiveUp) -> HeldStep {
     let counted = match answer {
         HeldAnswer::Found(ruling @ Ruling::Answer { .. }) => return HeldStep::Complete(ruling),
         HeldAnswer::NoAnswer => {
@@ -61,6 +64,10 @@ pub fn plan_held(attempts: u32, age_ms: u64, answer: HeldAnswer, give_up: &GiveU
         }
         // Nobody's look-up frees a key.
         HeldAnswer::Found(Ruling::Free(_)) | HeldAnswer::NotFound | HeldAnswer::Unclear(_) => true,
+        HeldAnswer::NotAsked => return HeldStep::Later { counted: false },
+        HeldAnswer::Unreachable(_) if give_up.waits_for_silence(attempts, turns, age_ms) => {
+            return HeldStep::Later { counted: false };
+        }
         HeldAnswer::InProgress | HeldAnswer::Unreachable(_) => false,
     };
     if age_ms >= give_up.age_ms {
@@ -79,6 +86,7 @@ fn told(answer: &HeldAnswer) -> String {
         HeldAnswer::NotFound => "not found, which does not mean that it did not run".into(),
         HeldAnswer::Unclear(why) => format!("unclear: {why}"),
         HeldAnswer::Unreachable(why) => format!("the provider can't be asked: {why}"),
+        HeldAnswer::NotAsked => "the provider was not asked".into(),
     }
 }
 
@@ -100,16 +108,24 @@ mod tests {
             HeldAnswer::NotFound,
             HeldAnswer::Unclear("x".into()),
             HeldAnswer::Unreachable("x".into()),
+            HeldAnswer::NotAsked,
         ];
         let give_up = GiveUp { attempts: 3, age_ms: 1_000 };
         for answer in answers {
             for attempts in [0, 1, 2, 3, u32::MAX] {
-                for age_ms in [0, 999, 1_000, u64::MAX] {
-                    let step = plan_held(attempts, age_ms, answer.clone(), &give_up);
+                for (age_ms, turns) in [0, 999, 1_000, 1_999, 2_000, u64::MAX]
+                    .into_iter()
+                    .flat_map(|age| [0, 2, 3, u32::MAX].map(|turns| (age, turns)))
+                {
+                    let step = plan_held(attempts, turns, age_ms, answer.clone(), &give_up);
+                    let silent = matches!(answer, HeldAnswer::Unreachable(_)) && attempts == 0;
+                    let patient = answer == HeldAnswer::NotAsked || silent && (turns < 3 || age_ms < 2_000);
                     match &step {
                         HeldStep::Complete(ruling) => assert_eq!(*ruling, found),
-                        HeldStep::Later { .. } => assert!(age_ms < 1_000),
-                        HeldStep::Mark(why) => assert!(!why.is_empty()),
+                        HeldStep::Later { .. } => assert!(age_ms < 1_000 || patient),
+                        HeldStep::Mark(why) => {
+                            assert!(!why.is_empty() && !patient, "{answer:?} {age_ms} {turns}")
+                        }
                     }
                     let is_found = answer == HeldAnswer::Found(found.clone());
                     assert_eq!(matches!(step, HeldStep::Complete(_)), is_found, "{answer:?}");

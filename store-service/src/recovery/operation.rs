@@ -85,6 +85,7 @@ impl<'a> Work<'a> {
             submit_left_ms: owned.submit_left_ms,
             age_ms: taken.age_ms,
             attempts: taken.attempts,
+            turns: turns_before(owned.owner_version),
         };
         let owner = Owner { id: taken.row.operation.clone(), version: owned.owner_version };
         Self { desk, store: desk.store(), provider, taken, view, owner, known: Known::Nothing }
@@ -149,8 +150,8 @@ impl<'a> Work<'a> {
         // Cannot happen without one: the settings tie it to the contract that the plan goes by.
         let Some(endpoint) = &at.lookup else { return Ok(false) };
         if provider.room() == 0 {
-            // Left alone for now: that is no attempt.
-            self.known = Known::Lookup(Answer::Unreachable("the provider is left alone for a while".into()));
+            // Left alone for now: that is no attempt, and no silence either.
+            self.known = Known::NotAsked;
             return Ok(true);
         }
         if !self.begin(StepName::LookUp).await? {
@@ -213,15 +214,19 @@ impl<'a> Work<'a> {
     }
 
     async fn postpone(self, counted: bool) -> Result<Ended, StoreError> {
-        // The version counts the takings, the first one was the admission and the second is ours.
-        let before = u32::try_from(self.owner.version.saturating_sub(2)).unwrap_or(0);
-        let rest = Rest { span: self.desk.rest(before), counted };
+        let rest = Rest { span: self.desk.rest(self.view.turns), counted };
         let note = self.note(self.known.detail().to_owned());
         Ok(match self.store.postpone(self.owner.clone(), rest, note).await? {
             Applied::Yes(()) => Ended::Postponed,
             Applied::Lost => Ended::Lost,
         })
     }
+}
+
+/// Takings by recovery before this one: the version counts all, the first was the admission and the
+/// last is ours.
+fn turns_before(owner_version: i32) -> u32 {
+    u32::try_from(owner_version.saturating_sub(2)).unwrap_or(0)
 }
 
 /// At most 255 bytes, without NUL, which PostgreSQL keeps in no text.

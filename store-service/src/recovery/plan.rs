@@ -9,7 +9,9 @@
 //!   the same parameters give the same answer, the key is remembered for longer than the operation has
 //!   been open; and before submit_by. The store checks owner, lease and submit_by once more right
 //!   before sending.
-//! - What stays open for too long, or was looked up too often, goes to a person.
+//! - What stays open for too long, or was looked up too often, goes to a person; but not because a
+//!   provider happened to be silent when it was its turn. Silence alone ends it only where it was never
+//!   answered in many turns and twice the age. Who is not asked is not judged.
 
 use crate::grant::operation::OperationAnswer;
 use fencepost_protocol::grants::OperationStatus;
@@ -49,6 +51,14 @@ pub struct GiveUp {
     pub age_ms: u64,
 }
 
+impl GiveUp {
+    /// Does silence mean nothing yet, whatever the age? So it is while no look-up was answered, in
+    /// fewer turns than there are attempts or in less than twice the age.
+    pub fn waits_for_silence(&self, attempts: u32, turns: u32, age_ms: u64) -> bool {
+        attempts == 0 && (turns < self.attempts || age_ms < self.age_ms.saturating_mul(2))
+    }
+}
+
 /// The operation, as it was seen last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct View {
@@ -62,8 +72,10 @@ pub struct View {
     pub submit_left_ms: u64,
     /// Time since its admission.
     pub age_ms: u64,
-    /// Look-ups before this turn that settled nothing.
+    /// Look-ups before this turn that were answered and settled nothing.
     pub attempts: u32,
+    /// Takings by recovery before this one.
+    pub turns: u32,
 }
 
 /// What a provider said.
@@ -120,6 +132,8 @@ impl Answer {
 pub enum Known {
     /// Nothing yet.
     Nothing,
+    /// Nothing, and the provider is not asked in this turn: it is left alone for a while.
+    NotAsked,
     /// The answer to the look-up.
     Lookup(Answer),
     /// The answer to sending again.
@@ -131,6 +145,7 @@ impl Known {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Nothing => "",
+            Self::NotAsked => "not_asked",
             Self::Lookup(answer) | Self::Submit(answer) => answer.word(),
         }
     }
@@ -139,6 +154,7 @@ impl Known {
     pub fn detail(&self) -> &str {
         match self {
             Self::Nothing => "",
+            Self::NotAsked => "the provider is left alone for a while",
             Self::Lookup(answer) | Self::Submit(answer) => answer.detail(),
         }
     }
@@ -242,6 +258,7 @@ pub fn plan(view: &View, contract: Option<&Contract>, known: &Known, give_up: &G
     }
     let (answer, sent) = match known {
         Known::Nothing => return Step::LookUp,
+        Known::NotAsked => return Step::Later { counted: false },
         Known::Lookup(answer) => (answer, false),
         Known::Submit(answer) => (answer, true),
     };
@@ -253,7 +270,11 @@ pub fn plan(view: &View, contract: Option<&Contract>, known: &Known, give_up: &G
         // Who sent the request and is told "not found" has learned nothing.
         Answer::NotFound if !sent => not_found(view, contract, give_up),
         Answer::NotFound | Answer::Unclear(_) => later(view, give_up, true),
-        Answer::InProgress | Answer::Unreachable(_) => later(view, give_up, false),
+        Answer::InProgress => later(view, give_up, false),
+        Answer::Unreachable(_) if give_up.waits_for_silence(view.attempts, view.turns, view.age_ms) => {
+            Step::Later { counted: false }
+        }
+        Answer::Unreachable(_) => later(view, give_up, false),
     }
 }
 

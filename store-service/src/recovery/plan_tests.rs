@@ -39,7 +39,7 @@ fn answers() -> Vec<Answer> {
 }
 
 fn knowns() -> Vec<Known> {
-    let mut all = vec![Known::Nothing];
+    let mut all = vec![Known::Nothing, Known::NotAsked];
     all.extend(answers().into_iter().map(Known::Lookup));
     all.extend(answers().into_iter().map(Known::Submit));
     all
@@ -51,9 +51,17 @@ fn views() -> Vec<View> {
         for mine in [false, true] {
             for lease_left_ms in [0, 1] {
                 for submit_left_ms in [0, 1] {
-                    for age_ms in [0, 499, 500, 999, 1_000, u64::MAX] {
+                    for age_ms in [0, 499, 500, 999, 1_000, 1_999, 2_000, u64::MAX] {
                         for attempts in [0, 1, 2, 3, u32::MAX] {
-                            all.push(View { status, mine, lease_left_ms, submit_left_ms, age_ms, attempts });
+                            all.extend([0, 2, 3, u32::MAX].map(|turns| View {
+                                status,
+                                mine,
+                                lease_left_ms,
+                                submit_left_ms,
+                                age_ms,
+                                attempts,
+                                turns,
+                            }));
                         }
                     }
                 }
@@ -159,7 +167,8 @@ fn every_turn_comes_to_an_end_and_none_stays_open_for_ever() {
             Step::LookUp => assert_eq!(*known, Known::Nothing),
             Step::Submit => assert!(matches!(known, Known::Lookup(_))),
             Step::Later { counted } => {
-                assert!(!over, "{view:?} {contract:?} {known:?}: later, for ever");
+                let patient = *known == Known::NotAsked || (silent(known) && waits_for_silence(view));
+                assert!(!over || patient, "{view:?} {contract:?} {known:?}: later, for ever");
                 assert!(!counted || view.attempts.saturating_add(1) < GIVE_UP.attempts, "{view:?}");
             }
             Step::ForPerson(because) => match because {
@@ -172,6 +181,29 @@ fn every_turn_comes_to_an_end_and_none_stays_open_for_ever() {
             },
             Step::Succeed { .. } | Step::Fail { .. } => {}
             Step::Leave(_) | Step::TakeOver => panic!("{view:?}: {step:?}"),
+        }
+    });
+}
+
+/// Is this no answer at all?
+fn silent(known: &Known) -> bool {
+    matches!(known, Known::Lookup(Answer::Unreachable(_)) | Known::Submit(Answer::Unreachable(_)))
+}
+
+fn waits_for_silence(view: &View) -> bool {
+    view.attempts == 0 && (view.turns < 3 || view.age_ms < 2_000)
+}
+
+/// A provider that is away for a moment must not send everything that is old to people.
+#[test]
+fn nobody_is_asked_because_of_silence_before_a_look_up_was_answered() {
+    each(|view, contract, known, step| {
+        let looks = contract.is_some_and(|contract| contract.lookup);
+        if !(looks && view.mine && open(view)) {
+            return;
+        }
+        if *known == Known::NotAsked || (silent(known) && waits_for_silence(view)) {
+            assert_eq!(step, Step::Later { counted: false }, "{view:?} {known:?}");
         }
     });
 }
@@ -201,8 +233,15 @@ fn not_found_while_the_first_request_may_be_on_its_way_is_looked_up_again_and_ne
         same_parameters: true,
         key_kept_ms: 5_000,
     };
-    let view =
-        View { status: Admitted, mine: true, lease_left_ms: 10, submit_left_ms: 10, age_ms: 10, attempts: 0 };
+    let view = View {
+        status: Admitted,
+        mine: true,
+        lease_left_ms: 10,
+        submit_left_ms: 10,
+        age_ms: 10,
+        attempts: 0,
+        turns: 0,
+    };
     let not_found = Known::Lookup(Answer::NotFound);
     assert_eq!(plan(&view, Some(&contract), &not_found, &GIVE_UP), Step::Later { counted: true });
     let tired = View { attempts: 2, ..view };

@@ -2,7 +2,7 @@
 
 use super::answer::{Reply, of_key, of_operation};
 use super::breaker::{Admits, Breaker, BreakerLimits};
-use super::endpoint::{Endpoint, Line, Message};
+use super::endpoint::{Endpoint, Line, Message, NoReply};
 use super::held_plan::HeldAnswer;
 use super::plan::{Answer, Contract};
 use super::store::HeldKey;
@@ -97,7 +97,8 @@ impl Provider {
             Err(why) => Answer::Unclear(why),
             Ok(message) => match ask(endpoint, &message).await {
                 Ok(reply) => of_operation(&reply, &row.operation),
-                Err(why) => Answer::Unreachable(why),
+                Err(NoReply::Silence(why)) => Answer::Unreachable(why),
+                Err(NoReply::Unreadable(why)) => Answer::Unclear(why),
             },
         };
         self.note("look_up", answer.word(), since);
@@ -128,7 +129,8 @@ impl Provider {
             Err(why) => Answer::Unclear(why),
             Ok(message) => match endpoint.send(line, &message, limit).await {
                 Ok(reply) => of_operation(&reply, &row.operation),
-                Err(why) => Answer::Unreachable(why),
+                Err(NoReply::Silence(why)) => Answer::Unreachable(why),
+                Err(NoReply::Unreadable(why)) => Answer::Unclear(why),
             },
         };
         self.note("submit", answer.word(), since);
@@ -142,7 +144,8 @@ impl Provider {
             Err(why) => HeldAnswer::Unclear(why),
             Ok(message) => match ask(endpoint, &message).await {
                 Ok(reply) => of_key(&reply, &held.key, held.version),
-                Err(why) => HeldAnswer::Unreachable(why),
+                Err(NoReply::Silence(why)) => HeldAnswer::Unreachable(why),
+                Err(NoReply::Unreadable(why)) => HeldAnswer::Unclear(why),
             },
         };
         self.note("look_up_key", answer.word(), since);
@@ -150,7 +153,7 @@ impl Provider {
     }
 }
 
-async fn ask(endpoint: &Endpoint, message: &Message) -> Result<Reply, String> {
+async fn ask(endpoint: &Endpoint, message: &Message) -> Result<Reply, NoReply> {
     let start = Instant::now();
     let line = endpoint.connect().await?;
     endpoint.send(line, message, endpoint.timeout.saturating_sub(start.elapsed())).await

@@ -84,6 +84,21 @@ impl Settings {
         Ok(Self { every: file.every.duration(), batch: file.batch, give_up, backoff, providers })
     }
 
+    /// Is every issuer one of those whose grants this service admits? Says which is not.
+    pub fn check_issuers(&self, known: impl Fn(&str) -> bool) -> Result<(), String> {
+        for provider in &self.providers {
+            let issuers = provider.operations.iter().flat_map(|at| &at.issuers);
+            if let Some(stranger) = issuers.into_iter().find(|issuer| !known(issuer)) {
+                return Err(format!(
+                    "providers.{}.operations.issuers: found {stranger:?}, which is not in --issuers; expected \
+                     issuers whose grants this service admits",
+                    provider.name
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// The provider of an issuer's operations.
     pub fn of_issuer(&self, issuer: &str) -> Option<&Provider> {
         let serves = |provider: &&Provider| {
@@ -233,6 +248,9 @@ impl OperationsIn {
             return Err("issuers: found none; expected those whose operations are looked up here".into());
         }
         for issuer in &self.issuers {
+            if issuer.is_empty() {
+                return Err("issuers: found an empty one; expected names as --issuers has them".into());
+            }
             if !served.issuers.insert(issuer.clone()) {
                 return Err(format!("issuers: found {issuer:?} twice; expected one provider for each"));
             }

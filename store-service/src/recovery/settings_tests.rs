@@ -70,6 +70,8 @@ fn what_can_not_be_right_is_refused_with_its_path_and_both_values() {
         ("[prod]", "[prod, prod]", "keys.prefixes: found \"prod\" twice"),
         ("[prod]", "[Prod]", "keys.prefixes"),
         ("[https://approvals.example]", "[]", "operations.issuers"),
+        ("[https://approvals.example]", "[\"\"]", "operations.issuers: found an empty one"),
+        ("127.0.0.1:9100/credits/", "127.0.0.1:91000/credits/", "65535"),
         ("recovery.key", "nowhere.key", "sign.key_file"),
         ("recovery.key", "short.key", "64 or more hex digits"),
         ("concurrency: 2", "concurrency: 65", "concurrency: found 65"),
@@ -85,6 +87,15 @@ fn what_can_not_be_right_is_refused_with_its_path_and_both_values() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(parse("providers: {}").err().unwrap().contains("providers: found none"));
     assert!(parse("[").is_err());
+}
+
+#[test]
+fn an_issuer_that_the_service_does_not_know_is_refused() {
+    let settings = parse(GOOD).unwrap();
+    assert!(settings.check_issuers(|issuer| issuer == "https://approvals.example").is_ok());
+    let error = settings.check_issuers(|issuer| issuer == "https://other.example").unwrap_err();
+    assert!(error.contains("providers.billing.operations.issuers"), "{error}");
+    assert!(error.contains("https://approvals.example") && error.contains("--issuers"), "{error}");
 }
 
 #[test]

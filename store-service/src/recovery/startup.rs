@@ -4,6 +4,7 @@ use super::postgres::PostgresRecovery;
 use super::settings::{Settings, SettingsError};
 use super::store::RecoveryStore;
 use super::worker::Desk;
+use crate::grant::issuers::Issuers;
 use crate::grant::timing::ExecutionTimings;
 use crate::service::Service;
 use crate::store::{OpenError, StoreUrl};
@@ -66,11 +67,15 @@ impl RecoveryArgs {
         timings: ExecutionTimings,
         store: Option<Arc<dyn RecoveryStore>>,
         service: &Arc<Service>,
+        issuers: Option<&Issuers>,
     ) -> Result<Option<Desk>, RecoveryStartError> {
         let Some(path) = &self.recovery else { return Ok(None) };
         timings.check().map_err(RecoveryStartError::Timings)?;
         let settings = Settings::read(path, &timings)?;
         let store = store.ok_or_else(|| RecoveryStartError::NoStore(url.clone()))?;
+        settings
+            .check_issuers(|name| issuers.is_some_and(|issuers| issuers.get(name).is_some()))
+            .map_err(|reason| SettingsError { path: path.clone(), reason })?;
         let mut name = [0; 8];
         getrandom::fill(&mut name).map_err(|_| RecoveryStartError::NoName)?;
         Ok(Some(Desk::new(settings, timings, store, service.clone(), &hex::encode(name))))

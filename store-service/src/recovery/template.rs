@@ -66,6 +66,7 @@ impl Template {
         if authority.is_empty() || !authority.bytes().all(good) {
             return Err("expected a host, and a port, before the first / and no place in it".into());
         }
+        check_port(authority)?;
         let mut parts = Vec::new();
         let mut left = format!("/{path}");
         if left.bytes().any(|byte| !byte.is_ascii_graphic() || byte == b'#') {
@@ -110,6 +111,25 @@ impl Template {
     }
 }
 
+/// A port is a number that connects; a host without one is fine.
+fn check_port(authority: &str) -> Result<(), String> {
+    let (host, after) = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').ok_or("expected ] after the address in [ ]")?,
+        None => authority
+            .split_once(':')
+            .map_or((authority, ""), |(host, _)| (host, authority.get(host.len()..).unwrap_or_default())),
+    };
+    if host.is_empty() {
+        return Err("expected a host before the port".into());
+    }
+    let port = after.strip_prefix(':').map(|port| port.parse::<u16>().ok().filter(|port| *port > 0));
+    match port {
+        Some(None) => Err(format!("found the port {after:?}; expected 1 to 65535 after one :")),
+        None if !after.is_empty() => Err(format!("found {after:?} after the address; expected : and a port")),
+        Some(Some(_)) | None => Ok(()),
+    }
+}
+
 fn encode(path: &mut String, value: &str) {
     for byte in value.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
@@ -140,6 +160,14 @@ mod tests {
     }
 
     #[test]
+    fn a_host_with_a_port_or_without_one_is_read() {
+        for authority in ["h", "h:1", "127.0.0.1:65535", "[::1]", "[::1]:80"] {
+            let read = Template::parse(&format!("http://{authority}/{{key}}"), Places::Key).unwrap();
+            assert_eq!(read.authority(), authority);
+        }
+    }
+
+    #[test]
     fn a_template_that_can_not_be_right_is_refused() {
         for (text, places, says) in [
             ("https://x/{key}", Places::Key, "no TLS"),
@@ -151,6 +179,14 @@ mod tests {
             ("http://h/{key", Places::Key, "without }"),
             ("http://h/a b", Places::Key, "ASCII"),
             ("http://user@h/", Places::Key, "host"),
+            ("http://h:65536/{key}", Places::Key, "65535"),
+            ("http://h:0/{key}", Places::Key, "65535"),
+            ("http://h:http/{key}", Places::Key, "65535"),
+            ("http://h:/{key}", Places::Key, "65535"),
+            ("http://::1/{key}", Places::Key, "host"),
+            ("http://[::1/{key}", Places::Key, "]"),
+            ("http://[::1]x/{key}", Places::Key, "a port"),
+            ("http://[::1]:70000/{key}", Places::Key, "65535"),
         ] {
             let error = Template::parse(text, places).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");

@@ -68,5 +68,8 @@ on_stores! {
     keys::a_marker_goes_with_its_entry,
     outages::a_silent_provider_is_left_alone_and_uses_up_no_attempts,
     outages::a_provider_that_comes_back_is_asked_again,
+    outages::a_provider_that_is_away_for_a_moment_sends_nothing_old_to_a_person,
+    outages::an_answer_that_is_too_long_is_unclear_and_its_provider_is_there,
+    settling::a_person_has_recovery_look_again,
     random::random_lives_of_operations_end_with_at_most_one_effect,
 }

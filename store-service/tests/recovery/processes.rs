@@ -162,7 +162,9 @@ async fn a_held_key_for_a_person_is_found_over_http_by_operators_only() {
         })
         .collect();
     std::fs::write(files.path("tokens.json"), json!(tokens).to_string()).unwrap();
-    let arguments = ["--recovery", &files.path("recovery.json"), "--token-file", &files.path("tokens.json")];
+    let (recovery, issuers) = (files.path("recovery.json"), files.path("issuers.json"));
+    let arguments =
+        ["--issuers", &issuers, "--recovery", &recovery, "--token-file", &files.path("tokens.json")];
     let service = Service::start(Options::on(&url).arguments(&arguments)).await.unwrap();
     let ask = async |token: &str, query: &str| {
         let call = Call::get(&format!("/v1/recovery/keys{query}"));
@@ -202,6 +204,7 @@ fn a_start_whose_durations_do_not_fit_names_both() {
         (json!({"every": "2m"}), "every: found 2m, and timings.recovery_delay = 1m"),
         (json!({"give_up": {"age": "1m"}}), "give_up.age = 1m"),
         (json!({"unknown": 1}), "unknown field"),
+        (json!({}), "which is not in --issuers"),
     ] {
         let mut wrong = recovery.clone();
         merge(&mut wrong, change);

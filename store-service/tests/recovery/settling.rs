@@ -1,7 +1,11 @@
 //! What recovery finds, and what it makes of it.
 
 use crate::bed::{Bed, Over};
-use fencepost_protocol::grants::OperationStatus::{Admitted, Failed, NeedsReconciliation, Succeeded};
+use fencepost_protocol::grants::OperationId;
+use fencepost_protocol::grants::OperationStatus::{
+    Admitted, Failed, NeedsReconciliation, Succeeded, Unknown,
+};
+use fencepost_store::desk::{Ending, OperationOrder, OperationSettled};
 use fencepost_store::recovery::operation::Ended;
 use fencepost_store::store::StoreKind;
 use serde_json::json;
@@ -116,4 +120,39 @@ pub async fn an_unclear_answer_settles_nothing(kind: StoreKind) {
     bed.provider.say(Some((400, r#"{"operation_id": "ID", "outcome": "refused"}"#)));
     assert_eq!(recovery.run_once().await.unwrap().operations[&Ended::ForPerson], 1);
     assert_eq!((bed.status(&id).await, bed.provider.submits()), (NeedsReconciliation, 0));
+}
+
+pub async fn a_person_has_recovery_look_again(kind: StoreKind) {
+    let bed = Bed::new(kind).await;
+    let (id, open) = (bed.stalled().await, bed.admitted().await);
+    let once = bed.recoverer("one", &bed.settings(false, json!({"give_up": {"attempts": 1}})));
+    assert_eq!(once.run_once().await.unwrap().operations[&Ended::ForPerson], 1);
+    bed.pass(Over::Lease).await;
+    bed.provider.create_now(id.as_str()).unwrap();
+    let desk = bed.store().desk().unwrap();
+    let order = async |id: &OperationId| OperationOrder {
+        id: id.clone(),
+        version: desk.operation(id.clone()).await.unwrap().unwrap().version(),
+        ending: Ending::LookAgain,
+        reference: None,
+        who: "ann".into(),
+        reason: "the provider lost its index, and has it again".into(),
+    };
+    // What nobody waits for is left as it is.
+    let refused = desk.settle_operation(order(&open).await).await.unwrap();
+    assert_eq!((refused, bed.status(&open).await), (OperationSettled::Open, Admitted));
+    let again = order(&id).await;
+    assert_eq!(desk.settle_operation(again.clone()).await.unwrap(), OperationSettled::Settled);
+    assert_eq!(bed.status(&id).await, Unknown);
+    assert_eq!(desk.settle_operation(again).await.unwrap(), OperationSettled::Changed, "once");
+    if kind == StoreKind::Sqlite {
+        // The clock stands still there.
+        bed.pass(Over::Lease).await;
+    }
+    // As if it had never looked: one attempt is there again.
+    let round = bed.usual(false).run_once().await.unwrap();
+    assert_eq!((bed.status(&id).await, bed.provider.effects(&id)), (Succeeded, 1), "{round:?}");
+    let events = bed.grants.store().history(id).await.unwrap();
+    let told = events.iter().find(|event| event.step == "look_again").unwrap();
+    assert_eq!((&told.actor[..], &told.result[..], told.status), ("ann", "needs_reconciliation", Unknown));
 }

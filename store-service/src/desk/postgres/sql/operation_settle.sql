@@ -1,6 +1,6 @@
--- operation_settle: a person ends an operation that the service can't.
+-- operation_settle: a person ends an operation that the service can't, or has recovery look again.
 --
--- Purpose: write the end exactly as long as the operation is what the person saw; and write down who
+-- Purpose: write the end, or `unknown` with its attempts and its lease gone, exactly as long as the operation is what the person saw; and write down who
 -- did it and why.
 -- Invariants: another version than the one that was seen is never changed, a final status neither;
 -- nobody says `failed` while an owner's lease lives, and nothing at all about an admitted operation
@@ -27,12 +27,15 @@ due AS (
     SELECT l.*
     FROM locked AS l
     WHERE l.status = 'needs_reconciliation'
-       OR (l.status = 'unknown' AND ($4::text = 'succeeded' OR l.lease_until <= l.now))
-       OR (l.status = 'admitted' AND l.lease_until <= l.now AND l.submit_by <= l.now)
+       -- Recovery is told to look again about what waits for a person, and nothing else.
+       OR ($4::text <> 'unknown' AND l.status = 'unknown' AND ($4::text = 'succeeded' OR l.lease_until <= l.now))
+       OR ($4::text <> 'unknown' AND l.status = 'admitted' AND l.lease_until <= l.now AND l.submit_by <= l.now)
 ),
 written AS (
     UPDATE fencepost.operations AS o
-    SET status = $4::text, reference = coalesce($5::text, o.reference), updated_at = d.now
+    SET status = $4::text, reference = coalesce($5::text, o.reference), updated_at = d.now,
+        recovery_attempts = CASE $4::text WHEN 'unknown' THEN 0 ELSE o.recovery_attempts END,
+        lease_until = CASE $4::text WHEN 'unknown' THEN least(o.lease_until, d.now) ELSE o.lease_until END
     FROM due AS d
     WHERE o.operation_id = d.operation_id
     RETURNING o.operation_id, o.owner_version
