@@ -34,11 +34,14 @@ pub(super) fn check_written(
     let of_levels = levels.iter().flat_map(|level| {
         [level.get("request_body_buffer_limit"), level.get("per_request_buffer_limit_bytes")]
     });
-    let all = of_levels.chain([listener.get("per_connection_buffer_limit_bytes")]);
-    for place in all.filter(Place::exists) {
+    for place in of_levels.filter(Place::exists) {
         if let Some(limit) = place.number() {
             check_limit(place, limit, guard, marked, findings);
         }
+    }
+    let of_listener = listener.get("per_connection_buffer_limit_bytes");
+    if let Some(limit) = of_listener.number() {
+        check_limit(of_listener, unless_zero(limit), guard, marked, findings);
     }
 }
 
@@ -50,12 +53,17 @@ fn http1_limit<'a>(chain: &Chain<'a>, marked: &Marked<'a>) -> Option<(Place<'a>,
         return place.number().map(|limit| (place, limit));
     }
     let listener = chain.listener?.get("per_connection_buffer_limit_bytes");
-    let of_listener = if listener.exists() { listener.number()? } else { CONNECTION_LIMIT };
+    let of_listener = if listener.exists() { unless_zero(listener.number()?) } else { CONNECTION_LIMIT };
     let lowered = levels.iter().map(|level| level.get("per_request_buffer_limit_bytes")).find(Place::exists);
     match lowered.and_then(|place| place.number().map(|limit| (place, limit))) {
         Some((place, limit)) if limit < of_listener => Some((place, limit)),
         _ => Some((listener, of_listener)),
     }
+}
+
+/// A listener without a limit says zero.
+fn unless_zero(limit: u64) -> u64 {
+    if limit == 0 { u64::MAX } else { limit }
 }
 
 /// For HTTP/2 the stream's window is the limit.

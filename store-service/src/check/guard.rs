@@ -3,7 +3,7 @@
 use super::code::Code;
 use super::place::{Findings, Place};
 use super::tree::{self, Kind, Node};
-use super::world::Filter;
+use super::world::{Filter, filter_of};
 use fencepost_filter_core::policy::{Config, ConfigError, Mode, Policy};
 use serde_json::Value;
 use std::rc::Rc;
@@ -54,6 +54,7 @@ impl<'a> Guard<'a> {
     pub(super) fn read(filter: Filter<'a>, findings: &mut Findings) -> Self {
         let plugin = filter.config.get("config");
         let configuration = plugin.get("configuration");
+        check_default(&filter, findings);
         if !plugin.exists() {
             let found = "a filter whose configuration is discovered and not in the files";
             let expected = "its TypedExtensionConfig among the files, to check it as well";
@@ -68,6 +69,16 @@ impl<'a> Guard<'a> {
 
     pub(super) fn plugin(&self) -> Place<'a> {
         self.filter.config.get("config")
+    }
+}
+
+/// What runs until a filter that is discovered is there, or if it never comes.
+fn check_default(filter: &Filter<'_>, findings: &mut Findings) {
+    let default = filter.place.at("config_discovery.default_config");
+    if default.exists() && !is_ours(&filter_of(filter.place, String::new(), &default, "")) {
+        let found = "a default_config that is not the filter";
+        let expected = "none, or the filter itself: until it is discovered, requests pass unguarded";
+        findings.error(default, Code::DefaultUnguarded, found, expected);
     }
 }
 

@@ -100,15 +100,37 @@ fn add_envoy_filter<'a>(manifest: Place<'a>, world: &mut World<'a>, findings: &m
         let name = value.get("name").text().unwrap_or_default().to_owned();
         world.extensions.insert(name, value.get("typed_config"));
     }
+    let at_gateway = manifest.at("spec.target_refs").items().any(|target| target.get("kind").is("Gateway"));
     for patch in patches() {
         let value = patch.at("patch.value");
+        let context = patch.at("match.context");
+        if at_gateway
+            && patch.get("apply_to").is("HTTP_FILTER")
+            && context.text().is_some_and(|at| at.starts_with("SIDECAR"))
+        {
+            let found = format!("a patch for {} of a Gateway", context.shown());
+            let expected = "a workloadSelector of the sidecars: Gateways and waypoints have no such context";
+            findings.error(context, Code::FilterMisplaced, found, expected);
+        }
         match patch.get("apply_to").text().unwrap_or_default() {
             "HTTP_FILTER" => add_http_filter(patch, world, findings),
             "CLUSTER" => world.clusters.push(value),
+            "HTTP_ROUTE" => check_operation(patch, findings),
             "LISTENER" if !patch.at("patch.operation").is("MERGE") => world.listeners.push(value),
             // Pieces of the others are read apart.
             _ => {}
         }
+    }
+}
+
+/// Istio leaves what is added to a route, or has no operation, as if it were not there.
+fn check_operation(patch: Place<'_>, findings: &mut Findings) {
+    let operation = patch.at("patch.operation");
+    let mark = super::routes::mark(&patch.at("patch.value"));
+    if mark.exists() && (!operation.exists() || operation.is("ADD") || operation.is("INVALID")) {
+        let found = format!("metadata of the filter in a patch with operation {}", operation.shown());
+        let expected = "operation: MERGE: Istio ignores this patch, so nothing is guarded";
+        findings.error(operation, Code::MarkMisplaced, found, expected);
     }
 }
 
@@ -123,6 +145,10 @@ fn add_http_filter<'a>(patch: Place<'a>, world: &mut World<'a>, findings: &mut F
         "INSERT_BEFORE" if next.is_empty() => Position::First,
         "INSERT_BEFORE" => Position::Before(next.to_owned()),
         "INSERT_AFTER" if is_router || next.is_empty() => Position::Last,
+        // With a class, Istio puts it behind its own filters of that class, before the router.
+        "ADD" if ["AUTHN", "AUTHZ", "STATS"].iter().any(|class| patch.at("patch.filter_class").is(class)) => {
+            Position::Later
+        }
         "ADD" => Position::Last,
         "REMOVE" | "REPLACE" if next.contains("fencepost") && !is_ours(&filter) => {
             return report_removed(name, findings);

@@ -7,6 +7,7 @@ use super::code::Code;
 use super::guard::Guard;
 use super::kubernetes::{AUTHENTICATION, ours, report_first};
 use super::loopback;
+use super::misplaced;
 use super::order;
 use super::patches::{Part, Piece};
 use super::place::{Findings, Place};
@@ -14,6 +15,7 @@ use super::replies;
 use super::routes::{Marked, check_route, mark, resolve};
 use super::times;
 use super::undone;
+use super::upgrades;
 use super::world::{Filter, LooseFilter, Position, World, routes_of};
 use fencepost_filter_core::policy::Policy;
 use std::rc::Rc;
@@ -88,10 +90,29 @@ fn loose_routes<'a>(piece: &'a Piece, place: Place<'a>) -> Vec<Loose<'a>> {
     }
 }
 
+/// Marks in the wrong place of a piece, and upgrades past the filter.
+fn check_whole(
+    world: &World<'_>,
+    guard: &Guard<'_>,
+    piece: &Piece,
+    place: Place<'_>,
+    findings: &mut Findings,
+) {
+    let Some(config) = &guard.configuration.config else { return };
+    match piece.part {
+        Part::Route => misplaced::check_route(place, config, findings),
+        Part::VirtualHost => misplaced::check_host(place, config, findings),
+        Part::RouteConfiguration => misplaced::check_routes(place, config, findings),
+        Part::Manager => upgrades::check(world, place, findings),
+        Part::Listener => {}
+    }
+}
+
 fn check_pieces<'a>(world: &World<'a>, guard: &Guard<'a>, findings: &mut Findings) {
     let mut policies: Vec<(&Piece, Rc<Policy>)> = Vec::new();
     let mut unmarked = Vec::new();
     for (piece, place) in &world.pieces {
+        check_whole(world, guard, piece, *place, findings);
         for loose in loose_routes(piece, *place) {
             match resolve(&guard.configuration, mark(&loose.host), mark(&loose.route), findings) {
                 Ok(Some(policy)) => {

@@ -20,6 +20,7 @@ mod loopback;
 mod loopback_chain;
 mod loose;
 mod matching;
+mod misplaced;
 mod order;
 mod patches;
 mod peer;
@@ -32,6 +33,8 @@ mod times;
 mod tree;
 mod undone;
 mod unused;
+mod upgrades;
+mod upstream;
 mod world;
 
 pub use code::Code;
@@ -39,7 +42,7 @@ pub use finding::{Finding, Report, Severity, Summary};
 
 use clap::{Args, ValueEnum};
 use fencepost_filter_core::policy::Mode;
-use guard::{Guard, is_ours};
+use guard::{Configuration, Guard, is_ours};
 use place::{Findings, Place};
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -144,7 +147,7 @@ pub fn check(files: &[(String, Vec<u8>)]) -> Result<Report, Unreadable> {
     {
         let place = Place::new(&first.name, first.documents.first().unwrap_or(&tree::MISSING));
         let expected = "a file with a filter of Fencepost, if one was meant";
-        findings.note(place, Code::NothingFound, "no filter of Fencepost in any file", expected);
+        findings.warning(place, Code::NothingFound, "no filter of Fencepost in any file", expected);
     }
     Ok(Report::new(findings.0, read.len(), filters))
 }
@@ -172,10 +175,20 @@ fn read(name: &str, bytes: &[u8], findings: &mut Findings) -> Result<File, Unrea
     }
     let pieces = documents.iter().flat_map(patches::pieces).collect();
     documents.extend(inner);
-    if !documents.iter().all(|document| matches!(document.kind, tree::Kind::Map(_) | tree::Kind::Null)) {
+    let readable = |document: &tree::Node| match &document.kind {
+        tree::Kind::Map(_) | tree::Kind::Null => true,
+        // Listeners or resources, as tools of meshes print them.
+        tree::Kind::List(items) => items.iter().any(is_resource),
+        _ => false,
+    };
+    if !documents.iter().all(readable) {
         return Err(unreadable(1, "neither a map nor empty".to_owned()));
     }
     Ok(File { name: name.to_owned(), documents, pieces })
+}
+
+fn is_resource(node: &tree::Node) -> bool {
+    node.get("@type").exists() || node.get("filter_chains").exists()
 }
 
 /// Puts documents together. Resource files belong to the only bootstrap, or to those that name
@@ -185,6 +198,7 @@ fn worlds<'a>(files: &'a [File], findings: &mut Findings, filters: &mut usize) -
     // Meshes and gateways patch different proxies.
     let (mut mesh, mut gateway) = (elsewhere(), elsewhere());
     let (mut bootstraps, mut resources) = (Vec::new(), Vec::new());
+    let mut rest = elsewhere();
     for file in files {
         for piece in &file.pieces {
             let world = if piece.mesh { &mut mesh } else { &mut gateway };
@@ -192,6 +206,10 @@ fn worlds<'a>(files: &'a [File], findings: &mut Findings, filters: &mut usize) -
         }
         for document in &file.documents {
             let place = Place::new(&file.name, document);
+            // As the admin interface and tools of meshes print it.
+            let wrapped = place.get("bootstrap");
+            let place = if wrapped.exists() { wrapped } else { place };
+            let document = place.node;
             if kubernetes::is_manifest(document) {
                 *filters += kubernetes::add(place, &mut mesh, &mut gateway, findings);
             } else if document.get("configs").exists() {
@@ -207,10 +225,20 @@ fn worlds<'a>(files: &'a [File], findings: &mut Findings, filters: &mut usize) -
                 let mut world = World::default();
                 world.add_bootstrap(place);
                 bootstraps.push((world, document.to_json().to_string()));
+            } else if place.at("store.decide_cluster").exists() {
+                // The filter's configuration by itself.
+                Configuration::read_struct(place, findings);
+                *filters += 1;
+            }
+            for item in place.items() {
+                if item.get("@type").exists() {
+                    resources.push((file, item));
+                } else if item.get("filter_chains").exists() {
+                    rest.listeners.push(item);
+                }
             }
         }
     }
-    let mut rest = elsewhere();
     let only = bootstraps.len() == 1;
     for (file, resource) in resources {
         let base = file.name.rsplit('/').next().unwrap_or(&file.name);
@@ -263,6 +291,8 @@ fn check_chain<'a>(
     findings: &mut Findings,
 ) -> unused::Used {
     clusters::check(world, guard, findings);
+    upgrades::check(world, chain.manager, findings);
+    misplaced::check(chain, guard, findings);
     let routes::Guarded { marked, unreadable } = routes::check(chain, guard, findings);
     order::check(chain, index, &marked, findings);
     identity::check(chain, index, guard, &marked, findings);
@@ -272,6 +302,7 @@ fn check_chain<'a>(
         buffers::check(chain, guard, one, findings);
         if one.is_inline() {
             undone::check(behind, one, findings);
+            upstream::check(world, behind, one, findings);
         }
     }
     replies::check(chain.manager, &marked, findings);

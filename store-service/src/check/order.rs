@@ -86,6 +86,14 @@ fn judge(filter: &Filter<'_>) -> Behind {
         | "aws_request_signing"
         | "kill_request"
         | "network_ext_proc" => Behind::Fine,
+        // Rules that only count refuse nothing.
+        "rbac"
+            if filter.config.exists()
+                && !filter.config.get("rules").exists()
+                && !filter.config.get("matcher").exists() =>
+        {
+            Behind::Fine
+        }
         "jwt_authn" | "ext_authz" | "basic_auth" | "oauth2" | "rbac" | "api_key_auth" | "csrf" | "authn"
         | "istio_authn" => Behind::Bad(
             Error,

@@ -2,7 +2,7 @@
 
 use super::code::Code;
 use super::finding::{Finding, Severity};
-use super::tree::{Kind, MISSING, Node};
+use super::tree::{self, Kind, MISSING, Node};
 use fencepost_filter_core::policy::quantity;
 
 /// A node of a file. Where nothing is written, it keeps the line of what is around.
@@ -68,8 +68,16 @@ impl<'a> Place<'a> {
         })
     }
 
+    /// A number that is none below zero, as Envoy reads it: `10000`, `0x8000`, `1e4` or `10000.0`.
     pub(super) fn number(&self) -> Option<u64> {
-        self.text().and_then(|text| text.parse().ok())
+        let Kind::Scalar(scalar) = &self.node.kind else { return None };
+        let text = scalar.text.as_str();
+        let plain = if scalar.plain { tree::integer(text) } else { None };
+        let whole = plain.and_then(|number| u64::try_from(number).ok()).or_else(|| text.parse().ok());
+        whole.or_else(|| {
+            let float: f64 = text.parse().ok()?;
+            ((0.0..1e15).contains(&float) && float.fract() == 0.0).then_some(float as u64)
+        })
     }
 
     /// A duration as Envoy writes it: `1.5s`, or as Gateways do: `250ms`.

@@ -129,7 +129,9 @@ pub(super) fn resolve(
         findings.error(nearest, Code::RoutePolicyMissing, found, "policy: NAME, or the route answers 500");
         return Err(());
     };
-    let name = name_place.text().unwrap_or_default();
+    // What is a number or a word of YAML is no text for Envoy either.
+    let name = if let Value::String(name) = name_place.node.to_json() { name } else { String::new() };
+    let name = name.as_str();
     let Some(policy) = config.policies.get(name) else {
         let known = config.policies.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         findings.error(
@@ -151,7 +153,7 @@ pub(super) fn resolve(
         if let Some(over) = over.as_object_mut() {
             over.remove("policy");
         }
-        merge(&mut layer, over);
+        merge(&mut layer, over, "");
     }
     let document = json!({
         "store": configuration.json.get("store"),
@@ -170,7 +172,11 @@ pub(super) fn resolve(
                 written.unwrap_or(nearest),
                 Code::RouteOverrideInvalid,
                 format!("{field}: {}", error.found),
-                error.expected,
+                if field == "mode" && error.found == "false" {
+                    format!("{}, in quotes: {:?} without them is a boolean", error.expected, "off")
+                } else {
+                    error.expected.to_string()
+                },
             );
             Err(())
         }
@@ -181,19 +187,34 @@ fn has_overrides(mark: &Place<'_>) -> bool {
     mark.members().any(|(name, _)| name != "policy")
 }
 
-/// Maps are merged, everything else replaces. Scope and `anonymous` are one setting.
-fn merge(below: &mut Value, over: Value) {
+/// Settings that are merged with those below, member by member, as the filter does. All others are
+/// replaced whole.
+const MERGED: [&str; 11] = [
+    "",
+    ".errors",
+    ".key",
+    ".fingerprint",
+    ".response",
+    ".response.statuses",
+    ".response.headers",
+    ".response.markers",
+    ".grant",
+    ".grant.details",
+    ".grant.outcome",
+];
+
+/// Puts overrides over what is below. Scope and `anonymous` are one setting.
+fn merge(below: &mut Value, over: Value, at: &str) {
     match (below, over) {
-        (Value::Object(below), Value::Object(over)) => {
-            if over.contains_key("scope") || over.contains_key("anonymous") {
+        (Value::Object(below), Value::Object(over)) if MERGED.contains(&at) => {
+            if at.is_empty() && (over.contains_key("scope") || over.contains_key("anonymous")) {
                 below.remove("scope");
                 below.remove("anonymous");
             }
             for (name, value) in over {
-                // A list of sources or an execution of another kind replaces the one below.
                 match below.get_mut(&name) {
-                    Some(inner) if name != "execution" => merge(inner, value),
-                    _ => {
+                    Some(inner) => merge(inner, value, &format!("{at}.{name}")),
+                    None => {
                         below.insert(name, value);
                     }
                 }
@@ -229,7 +250,10 @@ pub(super) fn check_route(filter: &Filter<'_>, marked: &Marked<'_>, findings: &m
         for header in route.at("match.headers").items().filter(|header| header.get("name").is(":method")) {
             let exact = [header.at("string_match.exact"), header.get("exact_match")];
             let Some(method) = exact.into_iter().find(Place::exists) else { continue };
-            let listed = method.text().is_some_and(|text| policy.methods.iter().any(|known| known == text));
+            let inverted = header.get("invert_match").is_true();
+            let listed = method
+                .text()
+                .is_some_and(|text| policy.methods.iter().any(|known| (known == text) != inverted));
             if !listed {
                 let found = format!("a route for {} under policy {:?}", method.shown(), policy.name);
                 let expected = format!("a method that the policy guards ({})", policy.methods.join(", "));

@@ -132,18 +132,33 @@ fn plain(text: &str) -> Value {
         "false" | "False" | "FALSE" | "no" | "No" | "NO" | "n" | "N" | "off" | "Off" | "OFF" => {
             Value::Bool(false)
         }
-        _ => {
-            let number =
-                text.parse::<i64>().map(Value::from).or_else(|_| text.parse::<u64>().map(Value::from));
-            let number = number.or_else(|_| match text.parse::<f64>() {
-                Ok(float) if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) => {
-                    Ok(Value::from(float))
-                }
-                _ => Err(()),
-            });
-            number.unwrap_or_else(|()| Value::String(text.to_owned()))
-        }
+        // Integers only, and as numbers only those of 32 bits: all else is text.
+        _ => match integer(text) {
+            Some(number) if i32::try_from(number).is_ok() => Value::from(number),
+            Some(number) => Value::String(number.to_string()),
+            None => Value::String(text.to_owned()),
+        },
     }
+}
+
+/// An integer as C++ reads it: decimal, `0x` and hexadecimal, or `0` and octal.
+pub(super) fn integer(text: &str) -> Option<i64> {
+    let (negative, digits) = match text.strip_prefix(['-', '+']) {
+        Some(digits) => (text.starts_with('-'), digits),
+        None => (false, text),
+    };
+    let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+    let (digits, radix) = match hex {
+        Some(hex) => (hex, 16),
+        None if digits.len() > 1 && digits.starts_with('0') => (digits, 8),
+        None => (digits, 10),
+    };
+    // A second sign is none of them.
+    if !digits.starts_with(|first: char| first.is_ascii_hexdigit()) {
+        return None;
+    }
+    let number = i64::from_str_radix(digits, radix).ok()?;
+    Some(if negative { -number } else { number })
 }
 
 /// A collection that is being read.
@@ -299,9 +314,27 @@ mod tests {
 
     #[test]
     fn plain_words_are_typed_and_quoted_ones_are_text() {
-        let text = "[1, 1.5, true, null, x, \"1\", 'true', 5s, -3, inf, off, 'off', yes]";
-        let expected =
-            serde_json::json!([1, 1.5, true, null, "x", "1", "true", "5s", -3, "inf", false, "off", true]);
+        let text = "[1, 1.5, true, null, x, \"1\", 'true', 5s, -3, inf, off, 'off', yes, 0x10, 010, 08, 3000000000, +-1]";
+        let expected = serde_json::json!([
+            1,
+            "1.5",
+            true,
+            null,
+            "x",
+            "1",
+            "true",
+            "5s",
+            -3,
+            "inf",
+            false,
+            "off",
+            true,
+            16,
+            8,
+            "08",
+            "3000000000",
+            "+-1"
+        ]);
         assert_eq!(one(text).to_json(), expected);
     }
 

@@ -210,7 +210,11 @@ impl<'a> World<'a> {
         let name = place.get("name").text().unwrap_or_default().to_owned();
         let discovery = place.get("config_discovery");
         let written = if discovery.exists() {
-            self.extensions.get(&name).copied().unwrap_or_else(|| discovery.get("default_config"))
+            let default = discovery.get("default_config");
+            let other = promises_wasm(&discovery) && !typed(&default).0.contains(".wasm.");
+            // What runs until the promised filter comes says nothing about it.
+            let until = if other { Place::nothing(place.file) } else { default };
+            self.extensions.get(&name).copied().unwrap_or(until)
         } else {
             place.get("typed_config")
         };
@@ -223,8 +227,18 @@ impl<'a> World<'a> {
     }
 }
 
+fn promises_wasm(discovery: &Place<'_>) -> bool {
+    let mut promised = discovery.get("type_urls").items();
+    promised.any(|url| url.text().is_some_and(|url| url.contains(".wasm.")))
+}
+
 /// A filter out of its `typed_config`, or of the type that discovery promises.
-fn filter_of<'a>(place: Place<'a>, name: String, written: &Place<'a>, promised: &str) -> Filter<'a> {
+pub(super) fn filter_of<'a>(
+    place: Place<'a>,
+    name: String,
+    written: &Place<'a>,
+    promised: &str,
+) -> Filter<'a> {
     let (kind, config) = typed(written);
     let kind =
         if kind.is_empty() { promised.rsplit('/').next().unwrap_or_default().to_owned() } else { kind };

@@ -30,6 +30,8 @@ const MARK: &str = "{fencepost: {policy: payments}}}";
 const GUARDED: &str = "route: {cluster: app}\n              - match: {prefix: /}\n                route";
 /// The action of the marked route, and the next route.
 const MARKED: &str = "route: {cluster: app}\n              - match: {prefix: /}\n";
+/// The application's cluster.
+const APP: &str = "  - name: app\n";
 const SCOPE: &str = r#"{"jwt": {"payload": "jwt_payload", "claim": "sub"}}"#;
 
 mistakes! {
@@ -175,7 +177,7 @@ mistakes! {
     "an impossible override" in "edge.yaml": [MARK => "{fencepost: {policy: payments, fingerprint: {body: none, properties: [a]}}}}"]
         => [(Error, RouteOverrideInvalid, "properties: [a]")];
     "no filter" in "edge.yaml": [FENCEPOST => "          - name: other\n", "name: fencepost\n                root_id: fencepost" => "name: other\n                root_id: other", "fencepost_filter" => "filter", "decide_cluster" => "decide"]
-        => [(Note, NothingFound, ""), (Error, RouteWithoutFilter, "policy: payments")];
+        => [(Warning, NothingFound, ""), (Error, RouteWithoutFilter, "policy: payments")];
     "the filter off on a route" in "edge.yaml": ["                route: {cluster: app}\n" => "                route: {cluster: app}\n                typed_per_filter_config: {fencepost: {\"@type\": type.googleapis.com/envoy.config.route.v3.FilterConfig, disabled: true}}\n"]
         => [(Error, FilterDisabled, "disabled: true")];
     "the filter off everywhere" in "edge.yaml": [FENCEPOST => "          - name: fencepost\n            disabled: true\n"]
@@ -326,6 +328,63 @@ mistakes! {
         => [(Warning, RouteTimeoutReplaced, "timeout: 15s")];
     "a mirror in the loopback" in "detached.yaml": ["header rules\n                route: {cluster: app}" => "header rules\n                route: {cluster: app, request_mirror_policies: [{cluster: shadow}]}"]
         => [(Warning, RouteMirror, "shadow")];
+    // Ways around the guard.
+    "an upgrade past the filter" in "edge.yaml": ["request_headers_timeout: 10s" => "upgrade_configs: [{upgrade_type: websocket, filters: [{name: r, typed_config: {\"@type\": x/envoy.extensions.filters.http.router.v3.Router}}]}]"]
+        => [(Error, UpgradeUnguarded, "upgrade_configs")];
+    "an upgrade through the chain" in "edge.yaml": ["request_headers_timeout: 10s" => "upgrade_configs: [{upgrade_type: websocket}]"] => [];
+    "a mutation in place of a filter that is discovered" in "ecds/bootstrap.yaml": ["            config_discovery:\n" => "            config_discovery:\n              default_config: {\"@type\": x/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation}\n"]
+        => [(Note, NotChecked, "- name: fencepost"), (Error, DefaultUnguarded, "default_config")];
+    "a mark on the route configuration" in "edge.yaml": ["            name: ingress\n" => "            name: ingress\n            metadata: {filter_metadata: {fencepost: {policy: payments}}}\n"]
+        => [(Error, MarkMisplaced, "metadata:")];
+    "a mark that is typed" in "edge.yaml": [MARKED => "route: {cluster: app}\n              - match: {prefix: /x}\n                metadata: {typed_filter_metadata: {fencepost: {\"@type\": x/google.protobuf.Struct, value: {policy: payments}}}}\n                route: {cluster: app}\n              - match: {prefix: /}\n"]
+        => [(Error, MarkMisplaced, "typed_filter_metadata")];
+    "a mark among the endpoints' metadata" in "edge.yaml": [MARKED => "route: {cluster: app, metadata_match: {filter_metadata: {fencepost: {policy: payments}}}}\n              - match: {prefix: /}\n"]
+        => [(Error, MarkMisplaced, "metadata_match")];
+    "a mark in other letters" in "edge.yaml": [MARKED => "route: {cluster: app}\n              - match: {prefix: /x}\n                metadata: {filter_metadata: {Fencepost: {policy: payments}}}\n                route: {cluster: app}\n              - match: {prefix: /}\n"]
+        => [(Error, MarkMisplaced, "Fencepost")];
+    "a mark under another name" in "edge.yaml": [MARKED => "route: {cluster: app}\n              - match: {prefix: /x}\n                metadata: {filter_metadata: {envoy.filters.http.wasm: {policy: payments}}}\n                route: {cluster: app}\n              - match: {prefix: /}\n"]
+        => [(Error, MarkMisplaced, "http.wasm")];
+    "another filter's metadata" in "edge.yaml": ["{fencepost: {policy: payments}}" => "{fencepost: {policy: payments}, other: {policy: strict}}"] => [];
+    "a header that makes up an answer" in "edge.yaml": ["            - name: all\n" => "            - name: all\n              request_headers_to_add: [{header: {key: X-Envoy-Upstream-Rq-Timeout-Alt-Response, value: \"1\"}}]\n"]
+        => [(Error, HeadersUndone, "Alt-Response")];
+    "a command to the router that is taken out" in "edge.yaml": ["            - name: all\n" => "            - name: all\n              request_headers_to_remove: [x-envoy-retry-on]\n"] => [];
+    "the count of guards taken away" in "edge.yaml": ["            - name: all\n" => "            - name: all\n              request_headers_to_remove: [x-fencepost-depth]\n"]
+        => [(Error, HeadersUndone, "x-fencepost-depth")];
+    "the application's word taken away" in "edge.yaml": ["            - name: all\n" => "            - name: all\n              response_headers_to_remove: [X-Fencepost-Store]\n"]
+        => [(Error, HeadersUndone, "X-Fencepost-Store")];
+    "the application's word replaced by a mutation" in "edge.yaml": [ROUTER => "          - {name: undo, typed_config: {\"@type\": x/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation, mutations: {response_mutations: [{append: {header: {key: x-fencepost-store, value: x}}}]}}}\n          - name: envoy.filters.http.router"]
+        => [(Error, HeadersUndone, "undo")];
+
+    // What is set at the cluster.
+    "a mirror of the cluster" in "edge.yaml": [APP => "  - name: app\n    typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions: {request_mirror_policies: [{cluster: app}]}}\n"]
+        => [(Error, RouteMirror, "request_mirror_policies")];
+    "retries of the cluster" in "edge.yaml": [r#""wait": "5s""# => r#""retries": "allow""#, APP => "  - name: app\n    typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions: {retry_policy: {retry_on: 5xx}}}\n"]
+        => [(Warning, RouteRetries, "retry_policy")];
+    "retries of the cluster, suppressed" in "edge.yaml": [APP => "  - name: app\n    typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions: {retry_policy: {retry_on: 5xx}}}\n"] => [];
+    "short streams of the cluster" in "edge.yaml": [APP => "  - name: app\n    typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions: {common_http_protocol_options: {max_stream_duration: 10s}}}\n"]
+        => [(Warning, StreamDurationShort, "10s")];
+    "a filter of the cluster" in "edge.yaml": [APP => "  - name: app\n    typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions: {http_filters: [{name: proc, typed_config: {\"@type\": x/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor, processing_mode: {request_body_mode: BUFFERED}}}]}}\n"]
+        => [(Error, BodyFilterAfter, "proc")];
+    "a filter of the router" in "edge.yaml": ["v3.Router\n          route_config" => "v3.Router\n              upstream_http_filters: [{name: script, typed_config: {\"@type\": x/envoy.extensions.filters.http.lua.v3.Lua}}]\n          route_config"]
+        => [(Warning, BodyFilterAfter, "script")];
+
+    // What is written, as Envoy reads it.
+    "a policy that is a number" in "edge.yaml": ["\"payments\": {" => "\"123\": {", "{policy: payments}" => "{policy: 123}"]
+        => [(Error, RoutePolicyUnknown, "policy: 123")];
+    "a policy that is text" in "edge.yaml": ["\"payments\": {" => "\"123\": {", "{policy: payments}" => "{policy: '123'}"] => [];
+    "a switch that is a boolean" in "edge.yaml": ["{policy: payments}" => "{policy: payments, mode: off}"]
+        => [(Error, RouteOverrideInvalid, "mode: off")];
+    "a switch in quotes" in "edge.yaml": ["{policy: payments}" => "{policy: payments, mode: \"off\"}"] => [];
+    "a path of the fingerprint that replaces the one below" in "edge.yaml": [r#"{"body": "json","# => r#"{"path": {"template": "/a/{b}/{c}", "variables": ["b"]}, "body": "json","#, "{policy: payments}" => "{policy: payments, fingerprint: {path: {template: '/x/{y}'}}}"] => [];
+    "a buffer in hexadecimal" in "detached.yaml": ["per_connection_buffer_limit_bytes: 1048576" => "per_connection_buffer_limit_bytes: 0x8000"]
+        => [(Warning, RequestBufferSmall, "0x8000")];
+    "a buffer with a fraction" in "detached.yaml": ["per_connection_buffer_limit_bytes: 1048576" => "per_connection_buffer_limit_bytes: 10000.0"]
+        => [(Warning, RequestBufferSmall, "10000.0")];
+    "no limit" in "edge.yaml": ["per_connection_buffer_limit_bytes: 1048576" => "per_connection_buffer_limit_bytes: 0"] => [];
+    "every method but a guarded one, of two" in "edge.yaml": ["- match: {prefix: /payments}" => "- match: {prefix: /payments, headers: [{name: \":method\", string_match: {exact: POST}, invert_match: true}]}"] => [];
+    "every method but a safe one" in "edge.yaml": ["- match: {prefix: /payments}" => "- match: {prefix: /payments, headers: [{name: \":method\", string_match: {exact: GET}, invert_match: true}]}"] => [];
+    "rules behind that only count" in "edge.yaml": [ROUTER => "          - {name: count, typed_config: {\"@type\": x/envoy.extensions.filters.http.rbac.v3.RBAC, shadow_rules: {}}}\n          - name: envoy.filters.http.router"] => [];
+
     "routes that are elsewhere" in "edge.yaml": ["          route_config:\n" => "          rds: {route_config_name: r}\n          x:\n"]
         => [(Note, NotChecked, "")];
 }
