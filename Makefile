@@ -68,7 +68,7 @@ POSTGRES_OLD := /usr/lib/postgresql/$(POSTGRES_VERSION)/bin
 test-postgres: binaries ## Run the store contract on PostgreSQL 15 as well (POSTGRES_VERSION=15)
 	@if [ ! -x $(POSTGRES_OLD)/postgres ]; then \
 	  echo "installing postgresql-$(POSTGRES_VERSION) ..." >&2; \
-	  apt-get install -y -qq --no-install-recommends postgresql-$(POSTGRES_VERSION) >&2; \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql-$(POSTGRES_VERSION) >&2; \
 	fi
 	@$(POSTGRES_OLD)/postgres --version | tee /dev/stderr | grep -q ' $(POSTGRES_VERSION)\.'
 	FENCEPOST_POSTGRES_BIN=$(POSTGRES_OLD) $(CARGO) test --workspace --exclude fencepost-filter --test contract -- __postgres
