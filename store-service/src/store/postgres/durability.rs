@@ -5,7 +5,8 @@
 //! not refused. It is as old as the newest connection: a standby that joins later is seen by the next
 //! one.
 //!
-//! It does not find out whether a promoted standby lacked something: only the standby's own log could
+//! It does not see that somebody cancels a statement which waits for a standby: PostgreSQL then says that
+//! the statement is done, with a warning. It does not find out whether a promoted standby lacked something: only the standby's own log could
 //! tell that, and it has no memory of what it never received.
 
 use std::sync::{Mutex, PoisonError};
@@ -21,8 +22,6 @@ pub struct Found {
     pub commit: String,
     /// Whether commits reach its own disk.
     pub fsync: bool,
-    /// Whether the server ends statements by itself.
-    pub statements_time_out: bool,
     /// Its timeline, as in the names of its log's files.
     pub timeline: Option<String>,
 }
@@ -85,12 +84,6 @@ fn weaknesses(found: &Found) -> Vec<String> {
              a failover can lose claims and answers that were confirmed; expected on or remote_apply",
         );
     }
-    if waits && found.statements_time_out {
-        say(
-            "found a statement_timeout behind the pooler: a statement that it ends while it waits for a standby is \
-             confirmed all the same, and a failover loses it; expected 0 for this role",
-        );
-    }
     if !found.fsync {
         say("found fsync = off: a crash of the database's machine can lose everything; expected on");
     }
@@ -107,7 +100,6 @@ mod tests {
             standbys: 2,
             commit: "on".into(),
             fsync: true,
-            statements_time_out: false,
             timeline: Some("00000001".into()),
         }
     }
@@ -120,7 +112,6 @@ mod tests {
         for (found, word) in [
             (Found { standby_names: " ".into(), ..sound() }, "empty synchronous_standby_names"),
             (Found { commit: "local".into(), ..sound() }, "synchronous_commit = local"),
-            (Found { statements_time_out: true, ..sound() }, "statement_timeout"),
             (Found { fsync: false, ..sound() }, "fsync = off"),
         ] {
             let said = weaknesses(&found);

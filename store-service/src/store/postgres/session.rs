@@ -215,7 +215,6 @@ async fn check_server(client: &Client) -> Result<Found, OpenError> {
         standbys: row.try_get("standbys").map_err(get)?,
         commit: commit.to_owned(),
         fsync: row.try_get::<_, &str>("fsync").map_err(get)? != "off",
-        statements_time_out: row.try_get("statements_time_out").map_err(get)?,
         timeline: row.try_get("timeline").map_err(get)?,
     })
 }

@@ -1,5 +1,5 @@
-//! What is not promised: an asynchronous standby that is promoted has forgotten what it never got.
-//! The service says so before it happens.
+//! What is not promised: a standby that is promoted has forgotten what it never got, be it asynchronous
+//! or synchronous with somebody who cancelled the wait for it. The service warns of the former.
 
 use crate::bed::*;
 use fencepost_faults::checker::Violation;
@@ -58,4 +58,29 @@ async fn a_synchronous_standby_is_nothing_to_warn_of() {
         service.start_again().await.unwrap();
     }
     assert_eq!((warnings(&bed, 0).await, warnings(&bed, 1).await), (vec![], vec![]));
+}
+
+/// PostgreSQL ends a cancelled wait with a warning and the word that the statement is done.
+#[tokio::test]
+async fn a_wait_for_the_standby_that_somebody_cancels_is_confirmed_all_the_same() {
+    let mut bed = Bed::with_standby().await;
+    bed.served(&Wish::inline("before"), 0).await;
+    Fault::Link(Place::Standby, Weather::Silent).strike(&bed.world).await.unwrap();
+    let primary = bed.world.primary();
+    let cancelling = tokio::spawn(async move {
+        let waiting = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        loop {
+            primary.ask("postgres", waiting).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    let lost = Wish::inline("lost");
+    let told = bed.served(&lost, 0).await;
+    cancelling.abort();
+    assert!(cancelling.await.unwrap_err().is_cancelled());
+    assert!(is_answer(&told));
+    Fault::FailedOver.strike(&bed.world).await.unwrap();
+    bed.served(&lost, 1).await;
+    let violations = bed.judged().await;
+    assert!(violations.contains(&Violation::RanTwice(lost.subject.clone(), 2)), "{violations:?}");
 }

@@ -43,23 +43,3 @@ async fn without_the_synchronous_standby_nothing_is_confirmed_and_nothing_is_los
     }
     bed.holds().await;
 }
-
-/// A server that ends a statement while it waits for the standby says that it is done.
-#[tokio::test]
-async fn a_server_that_times_statements_out_confirms_nothing_that_its_standby_lacks() {
-    let mut bed = Bed::with_standby().await;
-    let role = "ALTER ROLE postgres SET statement_timeout = '300ms'";
-    bed.world.primary().ask("postgres", role).await.unwrap();
-    for service in &bed.world.services {
-        service.stop().await.unwrap();
-        service.start_again().await.unwrap();
-    }
-    bed.served(&Wish::inline("before"), 0).await;
-    Fault::StandbyFrozen.strike(&bed.world).await.unwrap();
-    for wish in [Wish::inline("k"), credit("k")] {
-        assert_eq!(refusal(&bed.send(&wish, 0).await), "store_unavailable");
-        assert_eq!(bed.runs(&wish), 0, "{:?}", wish.subject);
-    }
-    Fault::StandbyFrozen.heal(&bed.world).await.unwrap();
-    bed.holds().await;
-}

@@ -16,6 +16,5 @@ SELECT current_setting('server_version_num')::int4 AS version_num,
        current_setting('synchronous_standby_names') AS standby_names,
        (SELECT count(*) FROM pg_stat_replication) AS standbys,
        current_setting('fsync') AS fsync,
-       current_setting('statement_timeout') <> '0' AS statements_time_out,
        CASE WHEN pg_is_in_recovery() THEN NULL
             ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline
