@@ -162,7 +162,7 @@ async fn an_order_without_a_person_names_the_version() {
     let (code, text) = said(&console.ann(&["show", "test:00000000000000000000000000000000"]).await);
     assert!(code == 1 && text.contains("no_entry"), "{text}");
     assert_eq!(console.bed.store.audit(&console.claim.key).await.unwrap(), []);
-    let (code, text) = said(&run(&["entries", "list", "--url", "https://x"]).await);
+    let (code, text) = said(&run(&["entries", "list", "--url", "ftp://x"]).await);
     assert!(code == 2 && text.contains("http://HOST:PORT"), "{text}");
     let (code, text) = said(&run(&["entries", "list", "--url", "http://127.0.0.1:1"]).await);
     assert!(code == 2 && text.contains("--url"), "{text}");
