@@ -21,6 +21,9 @@ const VERSION_MIN: i32 = 150_000;
 /// How long a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// A session's opening, with the statements that it prepares.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How long unacknowledged data may stay in the socket before the connection counts as dead.
 const TCP_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -71,13 +74,12 @@ impl Connector {
 
     /// A connection to a server that may decide, without statements.
     pub async fn client(&self) -> Result<Client, OpenError> {
+        in_time(CONNECT_TIMEOUT * 2, self.checked_client()).await
+    }
+
+    async fn checked_client(&self) -> Result<Client, OpenError> {
         let connect = self.config.connect(self.tls.clone());
-        // The driver's own timeout ends with the TCP connection; a server that accepts and then
-        // says nothing must not hold us either.
-        let (client, connection) = tokio::time::timeout(CONNECT_TIMEOUT * 2, connect)
-            .await
-            .map_err(|_| OpenError::Unreachable("PostgreSQL did not answer in time".into()))?
-            .map_err(|error| unreachable(&error))?;
+        let (client, connection) = connect.await.map_err(|error| unreachable(&error))?;
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "PostgreSQL connection ended");
@@ -97,14 +99,15 @@ impl Connector {
 
     /// A connection that hears notices; the texts arrive at the receiver, which ends with it.
     pub async fn listening(&self) -> Result<(Client, mpsc::UnboundedReceiver<String>), OpenError> {
+        in_time(CONNECT_TIMEOUT * 2, self.checked_listening()).await
+    }
+
+    async fn checked_listening(&self) -> Result<(Client, mpsc::UnboundedReceiver<String>), OpenError> {
         let mut config = self.config.clone();
         // Who looks at the server's sessions sees why this one is idle.
         config.application_name("fencepost-store listener");
         let connect = config.connect(self.tls.clone());
-        let (client, mut connection) = tokio::time::timeout(CONNECT_TIMEOUT * 2, connect)
-            .await
-            .map_err(|_| OpenError::Unreachable("PostgreSQL did not answer in time".into()))?
-            .map_err(|error| unreachable(&error))?;
+        let (client, mut connection) = connect.await.map_err(|error| unreachable(&error))?;
         let (tell, heard) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             loop {
@@ -130,6 +133,10 @@ impl Connector {
 
     /// A session on the database with this identity.
     pub async fn session(&self, expected: StoreId) -> Result<Session, OpenError> {
+        in_time(SESSION_TIMEOUT, self.prepared_session(expected)).await
+    }
+
+    async fn prepared_session(&self, expected: StoreId) -> Result<Session, OpenError> {
         let client = self.client().await?;
         let mut session = Session { client, tls: self.tls.clone(), prepared: Vec::new() };
         if !self.unnamed {
@@ -217,6 +224,17 @@ async fn check_server(client: &Client) -> Result<Found, OpenError> {
         fsync: row.try_get::<_, &str>("fsync").map_err(get)? != "off",
         timeline: row.try_get("timeline").map_err(get)?,
     })
+}
+
+/// Opens something, or says that it took too long. The driver's own timeout ends with the TCP
+/// connection; a server that accepts and then says nothing, at whatever step, must not hold us either:
+/// nobody would try again.
+async fn in_time<T>(
+    bound: Duration,
+    opening: impl Future<Output = Result<T, OpenError>>,
+) -> Result<T, OpenError> {
+    let late = |_| OpenError::Unreachable("PostgreSQL did not answer in time".into());
+    tokio::time::timeout(bound, opening).await.map_err(late)?
 }
 
 /// What a failed connection says; the cause is in the error's source.
