@@ -36,7 +36,9 @@ async fn life(kind: StoreKind, seed: u64) {
     for _ in 0..6 {
         ids.push(bed.admitted().await);
     }
-    let settings = bed.settings(true, json!({"give_up": {"attempts": 1_000}}));
+    let mut settings = bed.settings(true, json!({"give_up": {"attempts": 1_000}}));
+    // Its rest is real time, which does not pass here: while it is open nothing is looked up.
+    settings["providers"]["billing"]["breaker"] = json!({"failures": 5, "open_for": "1ms"});
     let recoverers = [bed.recoverer("one", &settings), bed.recoverer("two", &settings)];
     // What each handler was told, so that it never claims more.
     let mut ended: Vec<Option<OperationStatus>> = vec![None; ids.len()];
