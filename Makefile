@@ -70,7 +70,8 @@ test-postgres: binaries ## Run the store contract on PostgreSQL 15 as well (POST
 	  echo "installing postgresql-$(POSTGRES_VERSION) ..." >&2; \
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql-$(POSTGRES_VERSION) >&2; \
 	fi
-	@$(POSTGRES_OLD)/postgres --version | tee /dev/stderr | grep -q ' $(POSTGRES_VERSION)\.'
+	@$(POSTGRES_OLD)/postgres --version >&2
+	@$(POSTGRES_OLD)/postgres --version | grep -q ' $(POSTGRES_VERSION)\.'
 	FENCEPOST_POSTGRES_BIN=$(POSTGRES_OLD) $(CARGO) test --workspace --exclude fencepost-filter --test contract -- __postgres
 
 # Advisories need their database from the network; the rest is in `make test` as well, without cargo-deny.
