@@ -18,6 +18,7 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -182,27 +183,53 @@ impl Recovery {
         let mut round = Round::default();
         let Some(provider) = self.desk.settings.providers.get(place) else { return Ok(round) };
         let Some(at) = &provider.operations else { return Ok(round) };
+        let take = |free| self.take(Some(at.issuers.clone()), None, &provider.name, free);
+        let work = |taken| operation::work(&self.desk, Some(provider), taken);
+        round.operations = self.work_off(provider, take, work).await?;
+        Ok(round)
+    }
+
+    async fn keys(&self, place: usize) -> Result<Round, StoreError> {
+        let mut round = Round::default();
+        let Some(provider) = self.desk.settings.providers.get(place) else { return Ok(round) };
+        let Some(at) = &provider.keys else { return Ok(round) };
+        let lease = self.desk.timings.recovery_lease;
+        let take = |free| self.desk.store.held_take(at.prefixes.clone(), lease, self.desk.actor(), free);
+        let work = |taken| held::work(&self.desk, provider, at, taken);
+        round.keys = self.work_off(provider, take, work).await?;
+        Ok(round)
+    }
+
+    /// Takes work as the provider has room for it, one batch at most, and does it at once; how often
+    /// it ended in which way. Whatever fails, what is in work is finished.
+    async fn work_off<W, E: Eq + Hash, T, D>(
+        &self,
+        provider: &Provider,
+        take: impl Fn(u32) -> T,
+        work: impl Fn(W) -> D,
+    ) -> Result<HashMap<E, u32>, StoreError>
+    where
+        T: Future<Output = Result<Vec<W>, StoreError>>,
+        D: Future<Output = E>,
+    {
+        let mut all = HashMap::new();
         let mut left = self.desk.settings.batch;
         let mut failed = None;
         let mut busy = FuturesUnordered::new();
         loop {
             let free = room(provider, busy.len()).min(left);
             if free > 0 && !self.stopping() {
-                let taken = self.take(Some(at.issuers.clone()), None, &provider.name, free).await;
-                let taken = taken.unwrap_or_else(|error| {
-                    // What is in work is finished all the same.
+                let taken = take(free).await.unwrap_or_else(|error| {
                     failed = Some(error);
                     Vec::new()
                 });
                 let few = taken.len() < free as usize;
                 left = if few { 0 } else { left.saturating_sub(free) };
-                busy.extend(
-                    taken.into_iter().map(|taken| operation::work(&self.desk, Some(provider), taken)),
-                );
+                busy.extend(taken.into_iter().map(&work));
             }
             match busy.next().await {
-                Some(ended) => *round.operations.entry(ended).or_default() += 1,
-                None => return failed.map_or(Ok(round), Err),
+                Some(ended) => *all.entry(ended).or_default() += 1,
+                None => return failed.map_or(Ok(all), Err),
             }
         }
     }
@@ -233,35 +260,6 @@ impl Recovery {
         let note = Note { actor: self.desk.actor(), result: String::new(), detail: detail.to_owned() };
         let lease = self.desk.timings.recovery_lease;
         self.desk.store.take_over(TakeOver { issuers, older_than, lease, limit, note }).await
-    }
-
-    async fn keys(&self, place: usize) -> Result<Round, StoreError> {
-        let mut round = Round::default();
-        let Some(provider) = self.desk.settings.providers.get(place) else { return Ok(round) };
-        let Some(at) = &provider.keys else { return Ok(round) };
-        let mut left = self.desk.settings.batch;
-        let mut failed = None;
-        let mut busy = FuturesUnordered::new();
-        loop {
-            let free = room(provider, busy.len()).min(left);
-            if free > 0 && !self.stopping() {
-                let lease = self.desk.timings.recovery_lease;
-                let store = &self.desk.store;
-                let taken = store.held_take(at.prefixes.clone(), lease, self.desk.actor(), free).await;
-                let taken = taken.unwrap_or_else(|error| {
-                    // What is in work is finished all the same.
-                    failed = Some(error);
-                    Vec::new()
-                });
-                let few = taken.len() < free as usize;
-                left = if few { 0 } else { left.saturating_sub(free) };
-                busy.extend(taken.into_iter().map(|taken| held::work(&self.desk, provider, at, taken)));
-            }
-            match busy.next().await {
-                Some(ended) => *round.keys.entry(ended).or_default() += 1,
-                None => return failed.map_or(Ok(round), Err),
-            }
-        }
     }
 
     async fn tidy(&self) -> Result<(), StoreError> {
