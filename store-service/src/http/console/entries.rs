@@ -1,6 +1,6 @@
 //! Pages of keys: a list, one with its history, and the orders about it.
 
-use super::page::{Moment, Viewer, at, csrf, left, next, page, refused_with, see, state, timeline};
+use super::page::{Moment, Viewer, at, csrf, left, next, page, refused_with, rows, see, state, timeline};
 use super::{Form, formed, shown};
 use crate::desk::{Note, entry_subject};
 use crate::entry::{Ruling, Settle};
@@ -95,26 +95,15 @@ fn filters(form: &Form) -> Markup {
 
 /// A list as a table.
 pub fn table(found: &[EntryView]) -> Markup {
-    html! {
-        @if found.is_empty() { p.empty { "None." } } @else {
-            div.scroll { table {
-                thead { tr {
-                    th { "State" } th { "Since (UTC)" } th { "Ends in" } th { "Why" } th { "Key" }
-                } }
-                tbody {
-                    @for entry in found {
-                        tr {
-                            td { (state(&entry.state)) }
-                            td { (at(entry.updated_at_us)) }
-                            td { (ends(entry)) }
-                            td { (entry.cause.as_deref().unwrap_or("").replace('_', " ")) }
-                            td { a href=(format!("/console/entries/{}", entry.key)) { (entry.key) } }
-                        }
-                    }
-                }
-            } }
+    rows(&["State", "Since (UTC)", "Ends in", "Why", "Key"], found, "None.", |entry| {
+        html! {
+            td { (state(&entry.state)) }
+            td { (at(entry.updated_at_us)) }
+            td { (ends(entry)) }
+            td { (entry.cause.as_deref().unwrap_or("").replace('_', " ")) }
+            td { a href=(format!("/console/entries/{}", entry.key)) { (entry.key) } }
         }
-    }
+    })
 }
 
 fn ends(entry: &EntryView) -> String {

@@ -1,6 +1,6 @@
 //! Pages of operations: a list, one with its history, and the order that ends it.
 
-use super::page::{Moment, Viewer, at, csrf, left, next, page, refused_with, see, state, timeline};
+use super::page::{Moment, Viewer, at, csrf, left, next, page, refused_with, rows, see, state, timeline};
 use super::{Form, formed, shown};
 use crate::desk::{Desk, OperationFilter};
 use crate::grant::store::read_status;
@@ -108,26 +108,15 @@ fn filters(form: &Form) -> Markup {
 /// A list as a table.
 pub fn table(found: &[OperationView]) -> Markup {
     let age = |seen: &OperationView| u64::try_from((seen.now_us - seen.created_at_us) / 1_000).unwrap_or(0);
-    html! {
-        @if found.is_empty() { p.empty { "None." } } @else {
-            div.scroll { table {
-                thead { tr {
-                    th { "Status" } th { "Admitted (UTC)" } th { "Age" } th { "Caller" } th { "Operation" }
-                } }
-                tbody {
-                    @for seen in found {
-                        tr {
-                            td { (state(&seen.status)) }
-                            td { (at(seen.created_at_us)) }
-                            td { (duration(age(seen))) }
-                            td { (seen.caller) }
-                            td { a href=(format!("/console/operations/{}", seen.operation_id)) { (seen.operation_id) } }
-                        }
-                    }
-                }
-            } }
+    rows(&["Status", "Admitted (UTC)", "Age", "Caller", "Operation"], found, "None.", |seen| {
+        html! {
+            td { (state(&seen.status)) }
+            td { (at(seen.created_at_us)) }
+            td { (duration(age(seen))) }
+            td { (seen.caller) }
+            td { a href=(format!("/console/operations/{}", seen.operation_id)) { (seen.operation_id) } }
         }
-    }
+    })
 }
 
 /// `GET /console/operations/{id}`

@@ -2,7 +2,7 @@
 
 use super::entries::table as entry_table;
 use super::operations::table as operation_table;
-use super::page::{at, page, state};
+use super::page::{at, page, rows, state};
 use super::shown;
 use crate::desk::{Desk, OperationFilter};
 use crate::http::operations::OPEN;
@@ -99,18 +99,11 @@ async fn given_up(api: &Api, prefixes: Option<Vec<String>>) -> Result<Markup, Pr
         @if !keys.is_empty() {
             section {
                 h2 { "Keys that recovery has given to a person" }
-                div.scroll { table {
-                    thead { tr { th { "Since (UTC)" } th { "Why" } th { "Key" } } }
-                    tbody {
-                        @for marked in &keys {
-                            tr {
-                                td { (at(marked.marked_at.0)) }
-                                td { (marked.reason) }
-                                td { a href=(format!("/console/entries/{}", marked.key)) { (marked.key) } }
-                            }
-                        }
-                    }
-                } }
+                (rows(&["Since (UTC)", "Why", "Key"], &keys, "", |marked| html! {
+                    td { (at(marked.marked_at.0)) }
+                    td { (marked.reason) }
+                    td { a href=(format!("/console/entries/{}", marked.key)) { (marked.key) } }
+                }))
             }
         }
     })
@@ -184,20 +177,11 @@ pub async fn recent(State(api): State<Api>, headers: HeaderMap, uri: Uri) -> Res
 }
 
 fn event_table(events: &[Event]) -> Markup {
-    html! {
-        @if events.is_empty() { p.empty { "Nothing." } } @else {
-            div.scroll { table {
-                thead { tr { th { "Told" } th { "When (UTC)" } th { "Key" } } }
-                tbody {
-                    @for event in events {
-                        tr {
-                            td { (state(event.told.word())) }
-                            td { (at(event.at_us)) }
-                            td { a href=(format!("/console/entries/{}", event.key)) { (event.key) } }
-                        }
-                    }
-                }
-            } }
+    rows(&["Told", "When (UTC)", "Key"], events, "Nothing.", |event| {
+        html! {
+            td { (state(event.told.word())) }
+            td { (at(event.at_us)) }
+            td { a href=(format!("/console/entries/{}", event.key)) { (event.key) } }
         }
-    }
+    })
 }

@@ -29,6 +29,18 @@ pub async fn style() -> Response {
     response
 }
 
+/// A list as a table, one row of cells for each; `none` in place of an empty one.
+pub fn rows<T>(heads: &[&str], found: &[T], none: &str, cells: impl Fn(&T) -> Markup) -> Markup {
+    html! {
+        @if found.is_empty() { p.empty { (none) } } @else {
+            div.scroll { table {
+                thead { tr { @for head in heads { th { (head) } } } }
+                tbody { @for one in found { tr { (cells(one)) } } }
+            } }
+        }
+    }
+}
+
 /// A page.
 pub fn page(status: StatusCode, title: &str, viewer: Option<&Viewer>, content: &Markup) -> Response {
     let markup = html! {
