@@ -2,7 +2,7 @@
 //! the primary key, and every file is used.
 
 use crate::bed::*;
-use fencepost_store::store::postgres::statements::{ALL, SESSION};
+use fencepost_store::store::postgres::statements::{ALL, PLAN_ONCE, SESSION};
 use fencepost_store::store::postgres::{SCHEMA_VERSION, migrate_to};
 use std::path::{Path, PathBuf};
 
@@ -106,7 +106,7 @@ async fn no_statement_needs_a_plan_that_our_sessions_forbid() {
     migrate_to(&url, SCHEMA_VERSION).await.unwrap();
     let own = connect(&url).await;
     own.batch_execute(SESSION).await.unwrap();
-    own.batch_execute("SET plan_cache_mode = force_generic_plan").await.unwrap();
+    own.batch_execute(PLAN_ONCE).await.unwrap();
     for sql in &ALL {
         let types: Vec<&str> = sql.types.iter().map(tokio_postgres::types::Type::name).collect();
         let (types, values) = (types.join(", "), vec!["NULL"; sql.types.len()].join(", "));

@@ -10,7 +10,7 @@ use super::{
     settle,
 };
 use crate::entry::TOMBSTONE_MS;
-use crate::grant::postgres::pool::{Failure, Params, Pool};
+use crate::grant::postgres::pool::{Failure, Params, Plans, Pool};
 use crate::grant::postgres::row::event;
 use crate::grant::postgres::statements::{OPERATION_HISTORY, Sql};
 use crate::grant::store::status_word;
@@ -40,7 +40,9 @@ pub struct PostgresDesk {
 impl PostgresDesk {
     /// On a database whose schema is there already.
     pub fn new(url: &str, unnamed_statements: bool, store_id: StoreId) -> Result<Self, OpenError> {
-        Ok(Self { pool: Pool::new(url, unnamed_statements, store_id, TIMEOUT, None, CONNECTIONS)? })
+        Ok(Self {
+            pool: Pool::new(url, unnamed_statements, store_id, TIMEOUT, Plans::Free, None, CONNECTIONS)?,
+        })
     }
 
     async fn run(&self, sql: &'static Sql, params: Params) -> Result<Vec<Row>, StoreError> {

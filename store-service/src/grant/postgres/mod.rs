@@ -24,7 +24,7 @@ use async_trait::async_trait;
 use fencepost_protocol::StoreId;
 use fencepost_protocol::grants::{OperationId, OperationRefusal};
 use params::{admit_params, admit_row_params, key_params, own_params};
-use pool::{Failure, Params, Pool};
+use pool::{Failure, Params, Plans, Pool};
 use row::{answer, event, get, micros, one, operation_row, owned, owned_or_none, system_time};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -60,7 +60,8 @@ impl PostgresGrants {
     pub fn open(options: &Options, store_id: StoreId, timings: ExecutionTimings) -> Result<Self, OpenError> {
         let timeout = timings.store_call_timeout.duration();
         let pool = |url: &str, bound: Option<Span>| {
-            Pool::new(url, options.unnamed_statements, store_id, timeout, bound, options.connections.max(1))
+            let size = options.connections.max(1);
+            Pool::new(url, options.unnamed_statements, store_id, timeout, Plans::Once, bound, size)
         };
         let admission_url = options.admission_url.as_deref().unwrap_or(&options.url);
         Ok(Self {

@@ -76,12 +76,22 @@ impl Settings {
     }
 }
 
+/// How the server plans the statements of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Plans {
+    /// Each once: all go by the same index, whatever their values are.
+    Once,
+    /// As it likes: the filters of lists decide which index serves.
+    Free,
+}
+
 /// Connections of one kind.
 pub struct Pool {
     connector: Connector,
     unnamed: bool,
     store_id: StoreId,
     timeout: Duration,
+    plans: Plans,
     /// Of connections that admit.
     bound: Option<Span>,
     /// A connection that admits was seen without the bound.
@@ -105,6 +115,7 @@ impl Pool {
         unnamed: bool,
         store_id: StoreId,
         timeout: Duration,
+        plans: Plans,
         bound: Option<Span>,
         size: usize,
     ) -> Result<Arc<Self>, OpenError> {
@@ -113,6 +124,7 @@ impl Pool {
             unnamed,
             store_id,
             timeout,
+            plans,
             bound,
             unbounded: AtomicBool::new(false),
             slots: Semaphore::new(size),
@@ -207,6 +219,9 @@ impl Pool {
     /// A new connection to the right database, bounded where it has to be and can be.
     pub async fn connect(&self) -> Result<Connection, OpenError> {
         let client = self.connector.client().await?;
+        if self.plans == Plans::Once {
+            self.connector.plan_once(&client).await?;
+        }
         let found = migrate::store_id(&client).await?;
         if found != self.store_id {
             return Err(OpenError::Unusable(format!(

@@ -10,7 +10,7 @@ use super::store::{
 };
 use crate::entry::Version;
 use crate::grant::duration::Span;
-use crate::grant::postgres::pool::{Failure, Params, Pool};
+use crate::grant::postgres::pool::{Failure, Params, Plans, Pool};
 use crate::grant::postgres::row::{get, micros, one, operation_row, owned};
 use crate::grant::postgres::statements::{OPERATION_MAY_SUBMIT, OPERATION_STATUS, Sql};
 use crate::grant::store::{Owned, OwnerCall, OwnerOutcome, owner_refusal, status_word};
@@ -38,7 +38,9 @@ impl PostgresRecovery {
         store_id: StoreId,
         timeout: Duration,
     ) -> Result<Self, OpenError> {
-        Ok(Self { pool: Pool::new(url, unnamed_statements, store_id, timeout, None, CONNECTIONS)? })
+        Ok(Self {
+            pool: Pool::new(url, unnamed_statements, store_id, timeout, Plans::Free, None, CONNECTIONS)?,
+        })
     }
 
     async fn run(&self, sql: &'static Sql, params: Params) -> Result<Vec<Row>, StoreError> {

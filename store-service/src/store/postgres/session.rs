@@ -2,7 +2,7 @@
 
 use super::address::Address;
 use super::durability::{Durability, Found};
-use super::statements::{ALL, Name, SERVER_CHECK, SESSION};
+use super::statements::{ALL, Name, PLAN_ANEW, PLAN_ONCE, SERVER_CHECK, SESSION};
 use super::{OpenError, heartbeat};
 use fencepost_protocol::StoreId;
 use futures_util::future::try_join_all;
@@ -92,6 +92,15 @@ impl Connector {
         Ok(client)
     }
 
+    /// Has the server plan each statement of a connection once. For connections whose statements all go
+    /// by the same index whatever their values are.
+    pub async fn plan_once(&self, client: &Client) -> Result<(), OpenError> {
+        match self.unnamed {
+            true => Ok(()),
+            false => client.batch_execute(PLAN_ONCE).await.map_err(|error| unreachable(&error)),
+        }
+    }
+
     /// For what is asked of the same server beside a connection.
     pub fn tls(&self) -> MakeRustlsConnect {
         self.tls.clone()
@@ -138,6 +147,7 @@ impl Connector {
 
     async fn prepared_session(&self, expected: StoreId) -> Result<Session, OpenError> {
         let client = self.client().await?;
+        self.plan_once(&client).await?;
         let mut session = Session { client, tls: self.tls.clone(), prepared: Vec::new() };
         if !self.unnamed {
             let prepare =
@@ -162,6 +172,13 @@ impl Session {
     pub async fn query(&self, name: Name, params: &Params<'_>) -> Result<Vec<Row>, Error> {
         let sql = name.sql();
         match self.prepared.get(name as usize) {
+            Some(statement) if name == Name::EntryList => {
+                // Nobody else uses the session meanwhile; one that is given up in between is discarded.
+                self.client.batch_execute(PLAN_ANEW).await?;
+                let rows = self.client.query(statement, params).await;
+                self.client.batch_execute(PLAN_ONCE).await?;
+                rows
+            }
             Some(statement) => self.client.query(statement, params).await,
             None => {
                 let typed: Vec<_> = params.iter().copied().zip(sql.types.iter().cloned()).collect();

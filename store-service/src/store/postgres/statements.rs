@@ -143,6 +143,10 @@ impl Name {
 pub const SERVER_CHECK: &str = include_str!("sql/server_check.sql");
 /// First on every connection of our own.
 pub const SESSION: &str = include_str!("sql/session.sql");
+/// Each statement is planned once.
+pub const PLAN_ONCE: &str = include_str!("sql/plan_once.sql");
+/// Each statement is planned with its values.
+pub const PLAN_ANEW: &str = include_str!("sql/plan_anew.sql");
 /// Begins to listen.
 pub const LISTEN: &str = include_str!("sql/listen.sql");
 /// Which server process answers.
