@@ -119,18 +119,18 @@ fn write_text(
             }
             Some(b'{') => {
                 let Some(inner) = document.objects.get(object) else { break };
-                object = inner.next;
+                object = inner.next as usize;
                 if !inner.clean {
                     sink.write(slice(text, run, pos.wrapping_add(1)));
-                    stack.push(Frame::Text { pos: inner.end, end, object });
+                    stack.push(Frame::Text { pos: inner.end as usize, end, object });
                     stack.push(Frame::Members {
                         first: true,
-                        next: inner.members_start,
-                        end: inner.members_end,
+                        next: inner.members_start as usize,
+                        end: inner.members_end as usize,
                     });
                     return;
                 }
-                pos = inner.end;
+                pos = inner.end as usize;
             }
             _ => pos = pos.saturating_add(1),
         }

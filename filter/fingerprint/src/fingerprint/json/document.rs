@@ -35,14 +35,16 @@ pub struct Span {
     pub clean: bool,
 }
 
-/// An object: its members, and where the text goes on.
+/// An object: its members, and where the text goes on. Numbers are `u32`, as in [`Member`]: a body of
+/// nothing but objects makes the largest tables.
+#[derive(Clone, Copy, Default)]
 pub(super) struct Object {
-    pub members_start: usize,
-    pub members_end: usize,
+    pub members_start: u32,
+    pub members_end: u32,
     /// Position after the closing brace.
-    pub end: usize,
+    pub end: u32,
     /// Number of the next object after this one and all inside it.
-    pub next: usize,
+    pub next: u32,
     /// The text of the object is canonical; its members are in the table only where they were
     /// asked for.
     pub clean: bool,
@@ -89,7 +91,7 @@ impl<'a> Document<'a> {
 
     /// The members of an object, sorted by name.
     pub(super) fn members_of(&self, object: &Object) -> &[Member] {
-        self.members.get(object.members_start..object.members_end).unwrap_or_default()
+        self.members.get(object.members_start as usize..object.members_end as usize).unwrap_or_default()
     }
 
     /// The object that a span is, if it is one.
@@ -233,8 +235,7 @@ impl Parser<'_> {
 
     fn open_object(&mut self, at: At) -> Option<At> {
         let number = self.document.objects.len();
-        let placeholder = Object { members_start: 0, members_end: 0, end: 0, next: 0, clean: false };
-        self.document.objects.push(placeholder);
+        self.document.objects.push(Object::default());
         self.push(number as u32, at)
     }
 
@@ -327,10 +328,10 @@ impl Parser<'_> {
         }
         let clean = open.dirt == at.dirt;
         self.used = pending_start;
-        let next = self.document.objects.len();
+        let next = self.document.objects.len() as u32;
         if let Some(object) = self.document.objects.get_mut(open.object as usize) {
-            let members_end = self.document.members.len();
-            *object = Object { members_start, members_end, end: at.pos, next, clean };
+            let (members_start, members_end) = (members_start as u32, self.document.members.len() as u32);
+            *object = Object { members_start, members_end, end: at.pos as u32, next, clean };
         }
         Ok(at)
     }

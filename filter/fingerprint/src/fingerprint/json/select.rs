@@ -136,7 +136,7 @@ fn skip_value(document: &Document<'_>, mut pos: usize, mut object: usize) -> Opt
         match peek(text, pos)? {
             b'{' => {
                 let inner = document.objects.get(object)?;
-                (pos, object) = (inner.end, inner.next);
+                (pos, object) = (inner.end as usize, inner.next as usize);
             }
             b'"' => pos = string(text, pos)?.end,
             b'[' => {
