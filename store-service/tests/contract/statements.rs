@@ -2,7 +2,7 @@
 //! the primary key, and every file is used.
 
 use crate::bed::*;
-use fencepost_store::store::postgres::statements::{ALL, PLAN_ONCE, SESSION};
+use fencepost_store::store::postgres::statements::{ALL, Name, PLAN_ONCE, SESSION};
 use fencepost_store::store::postgres::{SCHEMA_VERSION, migrate_to};
 use std::path::{Path, PathBuf};
 
@@ -135,6 +135,45 @@ async fn no_statement_needs_a_plan_that_our_sessions_forbid() {
     let rows = own.simple_query("SHOW jit").await.unwrap();
     let off = |message: &tokio_postgres::SimpleQueryMessage| matches!(message, tokio_postgres::SimpleQueryMessage::Row(row) if row.get(0) == Some("off"));
     assert!(rows.iter().any(off), "jit is off");
+}
+
+/// Planning a claim costs more than making it, and PostgreSQL left alone plans each of them.
+#[tokio::test]
+async fn no_statement_is_planned_anew_for_each_execution() {
+    let url = database().await;
+    migrate_to(&url, SCHEMA_VERSION).await.unwrap();
+    let own = connect(&url).await;
+    own.batch_execute(SESSION).await.unwrap();
+    own.batch_execute(PLAN_ONCE).await.unwrap();
+    let sql = Name::ClaimAcquire.sql();
+    let claim = own.prepare_typed(sql.text, sql.types).await.unwrap();
+    let bytes = |byte: u8, len: usize| vec![vec![byte; len]];
+    for number in 0..8_u8 {
+        let key = vec![format!("test:{number}")];
+        own.query(
+            &claim,
+            &[
+                &key,
+                &bytes(number, 16),
+                &vec!["1-a"],
+                &bytes(1, 32),
+                &bytes(2, 16),
+                &vec!["hold"],
+                &vec![30_000_i32],
+                &vec![60_000_i32],
+                &vec![86_400_000_i64],
+                &0_i64,
+                &1_000_i32,
+                &None::<std::time::SystemTime>,
+            ],
+        )
+        .await
+        .unwrap();
+    }
+    let plans = "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement LIKE '-- claim_acquire%'";
+    let row = own.query_one(plans, &[]).await.unwrap();
+    let plans = (row.get::<_, i64>("generic_plans"), row.get::<_, i64>("custom_plans"));
+    assert_eq!(plans, (8, 0), "generic and custom");
 }
 
 #[test]
