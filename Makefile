@@ -43,6 +43,11 @@ wasm-trap: tools
 	@$(CARGO) build --profile wasm --target wasm32-wasip1 -p fencepost-filter --features test-trap
 	@cd $(CARGO_TARGET_DIR)/wasm32-wasip1/wasm && cp -f fencepost_filter.wasm fencepost_filter_trap.wasm
 
+# The fingerprint alone, to be compared with native code in V8 outside of Envoy.
+.PHONY: wasm-fingerprint
+wasm-fingerprint: tools
+	@$(CARGO) build --profile wasm --target wasm32-wasip1 -p fencepost-bench-wasm
+
 .PHONY: demo
 demo: tools wasm ## Send real requests through Envoy and show what happened to them
 	@$(RIG) demo
@@ -56,7 +61,7 @@ up: tools wasm ## Keep the stack running: POLICY= STORE= UPSTREAM= PORT=, or ARG
 	@exec $(RIG) up $(UP_ARGS)
 
 .PHONY: test
-test: tools wasm-trap wasm ## Run all tests, with real Envoy and real PostgreSQL
+test: tools wasm-trap wasm wasm-fingerprint ## Run all tests, with real Envoy and real PostgreSQL
 	@echo "Running all tests. The filter's adapter is tested inside Envoy, so it has none of its own here."
 	$(CARGO) test --workspace --exclude fencepost-filter
 
@@ -93,10 +98,11 @@ faults: tools wasm ## Break the parts at random: ARGS="--minutes 30 --seed N"
 # AREAS="claims envoy" measures some of it, ARGS="--help" says what else can be chosen.
 .PHONY: bench
 bench: tools wasm ## Measure everything: a table, and target/bench/summary.json
-	@$(CARGO) build --profile wasm --target wasm32-wasip1 -p fencepost-bench-wasm
+	@$(CARGO) build --profile wasm --target wasm32-wasip1 -p fencepost-bench-wasm -p fencepost-bench-noop
 	@$(CARGO) build --release -p fencepost-bench -p fencepost-store
 	@$(CARGO_TARGET_DIR)/release/fencepost-bench $(AREAS) --summary $(CARGO_TARGET_DIR)/bench/summary.json \
-	  --fingerprint-wasm $(CARGO_TARGET_DIR)/wasm32-wasip1/wasm/fencepost_bench_wasm.wasm $(ARGS)
+	  --fingerprint-wasm $(CARGO_TARGET_DIR)/wasm32-wasip1/wasm/fencepost_bench_wasm.wasm \
+	  --noop-wasm $(CARGO_TARGET_DIR)/wasm32-wasip1/wasm/fencepost_bench_noop.wasm $(ARGS)
 
 # Other releases of Envoy, from the same source as the one that `make tools` installs.
 # The 1.38.3 of that source is built without V8.

@@ -1,6 +1,7 @@
 """The application of the comparison: one handler, bare or behind an in-application middleware.
 
-With DATABASE set, `fastapi-idempotency` guards it, on that PostgreSQL. Run by `fencepost-bench peers`.
+With DATABASE set, `fastapi-idempotency` guards it, on that PostgreSQL; with REDIS set, `idemkit`, on that
+Redis. Run by `fencepost-bench peers`.
 """
 
 import os
@@ -12,6 +13,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 DATABASE = os.environ.get("DATABASE")
+REDIS = os.environ.get("REDIS")
 
 
 async def pay(request):
@@ -37,5 +39,11 @@ if DATABASE:
     from fastapi_idempotency.stores.tortoise import TortoiseStore
 
     middleware.append(Middleware(IdempotencyMiddleware, store=TortoiseStore()))
+
+if REDIS:
+    from idemkit import IdempotencyMiddleware
+    from idemkit.backends.redis import RedisBackend
+
+    middleware.append(Middleware(IdempotencyMiddleware, backend=RedisBackend.from_url(REDIS)))
 
 app = Starlette(routes=[Route("/pay", pay, methods=["POST"])], middleware=middleware, lifespan=lifespan)

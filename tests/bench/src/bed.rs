@@ -61,12 +61,15 @@ const ARTICLE_CLAIM: &str = "INSERT INTO idempotency_entries AS e \
 /// Runs the article's statement, prepared, from 16 clients, over so many keys from `first` on.
 /// Transactions per second.
 pub async fn pgbench(server: &Postgres, url: &str, first: u64, keys: u64, seconds: u32) -> Result<f64> {
-    let script = format!(
-        "\\set k random({first}, {})\n\\set t random(1, 900000000000)\n{ARTICLE_CLAIM}\n",
-        first + keys - 1
-    );
+    let range = format!("\\set k random({first}, {})", first + keys - 1);
+    let script = format!("{range}\n\\set t random(1, 900000000000)\n{ARTICLE_CLAIM}\n");
+    pgbench_script(server, url, &script, seconds).await
+}
+
+/// Runs a script, prepared, from 16 clients. Transactions per second.
+pub async fn pgbench_script(server: &Postgres, url: &str, script: &str, seconds: u32) -> Result<f64> {
     let folder = fencepost_rig::scratch::Scratch::new("pgbench")?;
-    let file = folder.path().join("claim.sql");
+    let file = folder.path().join("script.sql");
     std::fs::write(&file, script)?;
     let mut command = Command::new(server.bin().join("pgbench"));
     command.args(["-n", "-M", "prepared", "-c", "16", "-j", "2", "-T"]).arg(seconds.to_string());
@@ -91,10 +94,35 @@ pub fn children(program: &str) -> Result<Vec<i32>> {
 /// Memory in use by a child of this process whose program has this name, in bytes; of the last
 /// started, where there are several.
 pub fn resident(program: &str) -> Result<f64> {
-    let pid = *children(program)?.last().context("no such child")?;
+    resident_of(*children(program)?.last().context("no such child")?)
+}
+
+/// Memory in use by a process, in bytes.
+pub fn resident_of(pid: i32) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     Ok(line.trim().trim_end_matches(" kB").trim().parse::<f64>()? * 1024.0)
+}
+
+/// Size in bytes of the largest linear memory of a wasm module in a child of this process: what a
+/// module has grown to lies before the rest of the 8 GiB that V8 reserves for it.
+pub fn linear_memory(program: &str) -> Result<f64> {
+    const RESERVED_MIN: u64 = 4 << 30;
+    let pid = *children(program)?.last().context("no such child")?;
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let mapping = |line: &str| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let at = |text: &str| u64::from_str_radix(text, 16).ok();
+        Some((at(start)?, at(end)?, rest.get(..4)?.to_owned()))
+    };
+    let all: Vec<_> = maps.lines().filter_map(mapping).collect();
+    let grown =
+        all.iter().zip(all.iter().skip(1)).filter(|((_, end, used), (start, reserved_end, reserved))| {
+            used == "rw-p" && reserved == "---p" && end == start && reserved_end - start > RESERVED_MIN
+        });
+    let most = grown.map(|((start, end, _), _)| end - start).max();
+    most.map(|bytes| bytes as f64).context("no linear memory is mapped")
 }
 
 /// Time that all threads of a process have spent on a core, in microseconds. Unlike the time that

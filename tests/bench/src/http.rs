@@ -111,10 +111,15 @@ impl Client {
 
     /// Posts a frame to the store service and returns the frame that it answers.
     pub async fn frame(&mut self, path: &str, frame: Bytes) -> Result<Bytes> {
+        self.post(path, fencepost_protocol::FRAME_MEDIA_TYPE, frame).await
+    }
+
+    /// Posts a body to the store service and returns the body that it answers with 200.
+    pub async fn post(&mut self, path: &str, media_type: &str, body: Bytes) -> Result<Bytes> {
         let request = Request::post(path)
             .header("host", "store")
-            .header("content-type", fencepost_protocol::FRAME_MEDIA_TYPE)
-            .body(Full::new(frame))?;
+            .header("content-type", media_type)
+            .body(Full::new(body))?;
         let answer = self.send(request).await?;
         if answer.status != StatusCode::OK {
             bail!("{path}: {} {}", answer.status, String::from_utf8_lossy(&answer.body));

@@ -24,6 +24,16 @@ impl Load {
 
 /// Sends frames: the list is dealt out to the clients in turn.
 pub async fn frames(clients: &mut Vec<Client>, path: &'static str, frames: Vec<Bytes>) -> Result<Load> {
+    posts(clients, path, fencepost_protocol::FRAME_MEDIA_TYPE, frames).await
+}
+
+/// The same with bodies of any media type.
+pub async fn posts(
+    clients: &mut Vec<Client>,
+    path: &'static str,
+    media_type: &'static str,
+    frames: Vec<Bytes>,
+) -> Result<Load> {
     let mut hands: Vec<Vec<Bytes>> = clients.iter().map(|_| Vec::new()).collect();
     let count = hands.len().max(1);
     for (at, frame) in frames.into_iter().enumerate() {
@@ -38,7 +48,7 @@ pub async fn frames(clients: &mut Vec<Client>, path: &'static str, frames: Vec<B
             let mut samples = Samples::default();
             for frame in hand {
                 let sent = Instant::now();
-                client.frame(path, frame).await?;
+                client.post(path, media_type, frame).await?;
                 samples.add(sent.elapsed());
             }
             anyhow::Ok((client, samples))

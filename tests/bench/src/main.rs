@@ -3,10 +3,14 @@
 //!
 //! Nothing here is a test: a figure that misses its goal is printed, and the run goes on.
 
+mod admissions;
 mod allocations;
 mod bed;
 mod claims;
+mod curves;
 mod documents;
+mod entries;
+mod envoys;
 mod exchange;
 mod fingerprint;
 mod frames;
@@ -20,6 +24,8 @@ mod memory;
 mod peers;
 mod proxy;
 mod random;
+#[cfg(test)]
+mod same;
 mod samples;
 mod summary;
 mod upstream;
@@ -50,6 +56,7 @@ enum Area {
     All,
     Fingerprint,
     Claims,
+    Admissions,
     Waiters,
     Envoy,
     Memory,
@@ -65,6 +72,9 @@ struct Options {
     /// The fingerprint as a wasm module.
     #[arg(long, default_value = "target/wasm32-wasip1/wasm/fencepost_bench_wasm.wasm")]
     fingerprint_wasm: PathBuf,
+    /// A filter that does nothing, as a wasm module.
+    #[arg(long, default_value = "target/wasm32-wasip1/wasm/fencepost_bench_noop.wasm")]
+    noop_wasm: PathBuf,
     /// Rounds of which the median counts.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -126,10 +136,16 @@ async fn measure(cli: &Cli, summary: &mut Summary) -> Result<()> {
     if wanted(Area::Instructions) {
         instructions::run(summary)?;
     }
-    if [Area::Claims, Area::Waiters, Area::Envoy, Area::Memory, Area::Peers].into_iter().any(wanted) {
+    if [Area::Claims, Area::Admissions, Area::Waiters, Area::Envoy, Area::Memory, Area::Peers]
+        .into_iter()
+        .any(wanted)
+    {
         let server = bed::postgres().await?;
         if wanted(Area::Claims) {
             claims::run(summary, &server, effort).await?;
+        }
+        if wanted(Area::Admissions) {
+            admissions::run(summary, &server, effort).await?;
         }
         if wanted(Area::Waiters) {
             waiters::run(summary, &server, effort.rounds).await?;
@@ -137,7 +153,7 @@ async fn measure(cli: &Cli, summary: &mut Summary) -> Result<()> {
         if wanted(Area::Envoy) {
             let slice = Duration::from_millis(u64::from(effort.seconds) * 300);
             let effort = proxy::Effort { rounds: effort.rounds, slice };
-            proxy::run(summary, &server, effort).await?;
+            proxy::run(summary, &server, &options.noop_wasm, effort).await?;
         }
         if wanted(Area::Memory) {
             let effort = memory::Effort {

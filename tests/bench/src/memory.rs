@@ -1,13 +1,12 @@
-//! What stays: the proxy's and the service's memory, bytes per entry, and what many entries and the
-//! sweeper do to claims.
+//! What stays: the proxy's, its VM's and the service's memory, and what the sweeper does to claims.
 
 use crate::bed;
+use crate::entries::{self, SMALL, fill, template};
+use crate::envoys;
 use crate::frames;
 use crate::http::{Protocol, clients};
 use crate::load;
-use crate::proxy;
 use crate::random::Random;
-use crate::samples::median;
 use crate::summary::{Goal, Summary};
 use crate::upstream;
 use anyhow::{Context, Result, bail};
@@ -20,7 +19,6 @@ use hyper::Request;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
-use tokio_postgres::Client;
 
 /// How much is tried.
 #[derive(Debug, Clone, Copy)]
@@ -35,14 +33,11 @@ pub struct Effort {
     pub rounds: usize,
 }
 
-const SMALL: u64 = 10_000;
-
 /// Measures everything.
 pub async fn run(summary: &mut Summary, server: &Postgres, effort: Effort) -> Result<()> {
     through_proxy(summary, server, effort).await?;
     parked(summary, server, effort).await?;
-    let large = server.try_create_database().await?;
-    entries(summary, server, &large, effort).await?;
+    entries::run(summary, server, effort).await?;
     sweeping(summary, server, effort).await
 }
 
@@ -50,17 +45,19 @@ pub async fn run(summary: &mut Summary, server: &Postgres, effort: Effort) -> Re
 async fn through_proxy(summary: &mut Summary, server: &Postgres, effort: Effort) -> Result<()> {
     let url = server.try_create_database().await?;
     let service = bed::service(&url, &[]).await?;
-    let envoy = proxy::guarded(upstream::start().await?, service.addr()).await?;
+    let envoy = envoys::guarded(upstream::start().await?, service.addr()).await?;
     let mut after = Vec::new();
     for quarter in 0..4 {
         mixed_sizes(envoy.proxy(), quarter, effort.requests / 4).await?;
-        after.push((bed::resident("envoy")?, bed::resident("fencepost-store")?));
+        let linear = bed::linear_memory("envoy")?;
+        after.push((bed::resident("envoy")?, bed::resident("fencepost-store")?, linear));
     }
     let mib = |bytes: f64| bytes / 1048576.0;
-    for (at, (proxy, service)) in after.iter().enumerate() {
+    for (at, (proxy, service, linear)) in after.iter().enumerate() {
         let requests = effort.requests / 4 * (at + 1);
         summary.add(&format!("memory/envoy_after/{requests}"), mib(*proxy), "MiB", None, Goal::None);
         summary.add(&format!("memory/service_after/{requests}"), mib(*service), "MiB", None, Goal::None);
+        summary.add(&format!("memory/vm_after/{requests}"), mib(*linear), "MiB", None, Goal::None);
     }
     if let [_, second, _, last] = after.as_slice() {
         // A leak grows with the requests; what is bounded has been reached by the half.
@@ -68,6 +65,8 @@ async fn through_proxy(summary: &mut Summary, server: &Postgres, effort: Effort)
         summary.add("memory/envoy_growth", mib(last.0), "MiB", half, Goal::RatioAtMost(1.1));
         let half = Some(("after half of the requests", mib(second.1)));
         summary.add("memory/service_growth", mib(last.1), "MiB", half, Goal::RatioAtMost(1.1));
+        let half = Some(("after half of the requests", mib(second.2)));
+        summary.add("memory/vm_growth", mib(last.2), "MiB", half, Goal::RatioAtMost(1.1));
     }
     Ok(())
 }
@@ -145,92 +144,6 @@ async fn parked(summary: &mut Summary, server: &Postgres, effort: Effort) -> Res
     let each = (most - before) / effort.parked as f64;
     summary.add(&format!("memory/per_parked_caller/{}", effort.parked), each, "B", None, Goal::None);
     summary.add("memory/parked_callers_answered", in_progress as f64, "", None, Goal::None);
-    Ok(())
-}
-
-/// Copies the completed entry with a key of its own for each number from `first` to `last`.
-async fn fill(database: &Client, first: u64, last: u64, until: &str) -> Result<()> {
-    let columns: Vec<String> = database
-        .query(
-            "SELECT column_name::text FROM information_schema.columns
-             WHERE table_schema = 'fencepost' AND table_name = 'entries' ORDER BY ordinal_position",
-            &[],
-        )
-        .await?
-        .iter()
-        .map(|row| row.get(0))
-        .collect();
-    let value = |column: &String| match column.as_str() {
-        "key" => "'bench:' || md5(n::text)".to_owned(),
-        "until" => until.to_owned(),
-        other => format!("t.{other}"),
-    };
-    let values: Vec<_> = columns.iter().map(value).collect();
-    let sql = format!(
-        "INSERT INTO fencepost.entries ({}) SELECT {} FROM
-         (SELECT * FROM fencepost.entries WHERE state = 'completed' LIMIT 1) AS t, generate_series({first}, {last}) AS n",
-        columns.join(", "),
-        values.join(", ")
-    );
-    database.batch_execute(&sql).await.context("fill the table")
-}
-
-/// One completed entry with a body of 256 bytes: what the others are copied from.
-async fn template(addr: SocketAddr) -> Result<()> {
-    let mut random = Random::new(6);
-    let mut client = clients(addr, Protocol::H2c, 1, 1).await?.pop().context("no client")?;
-    let key = frames::key(12, 1)?;
-    let (token, claim) = frames::claim(&key, &mut random, 0)?;
-    let ClaimReply::Claimed { fence, .. } = frames::claimed(&client.frame(paths::CLAIMS, claim).await?)?
-    else {
-        bail!("a new key is not free");
-    };
-    client.frame(paths::COMPLETE, frames::complete(&key, token, fence, 256)?).await?;
-    Ok(())
-}
-
-const SIZE: &str = "SELECT pg_total_relation_size('fencepost.entries')";
-
-/// Claims on new keys in a small table and in a large one, in turns.
-async fn entries(summary: &mut Summary, server: &Postgres, large: &str, effort: Effort) -> Result<()> {
-    let small = server.try_create_database().await?;
-    let services = [bed::service(&small, &[]).await?, bed::service(large, &[]).await?];
-    for (service, (url, count)) in services.iter().zip([(small.as_str(), SMALL), (large, effort.entries)]) {
-        template(service.addr()).await?;
-        let database = bed::connect(url).await?;
-        let before = bed::number(&database, SIZE).await?;
-        let step = 250_000;
-        for first in (1..=count).step_by(step) {
-            let last = count.min(first + step as u64 - 1);
-            fill(&database, first, last, "now() + random() * interval '24 h' + interval '1 h'").await?;
-        }
-        if count > SMALL {
-            let each = (bed::number(&database, SIZE).await? - before) / count as f64;
-            summary.add("memory/postgres_per_entry/body_256B", each, "B", None, Goal::None);
-        }
-        bed::tidy(&database).await?;
-    }
-    let mut random = Random::new(8);
-    for callers in [1_usize, 16] {
-        let mut p50: [Vec<f64>; 2] = Default::default();
-        for round in 0..=effort.rounds {
-            for (service, p50) in services.iter().zip(&mut p50) {
-                let mut workers = clients(service.addr(), Protocol::H2c, callers, 1).await?;
-                let set = random.next();
-                let frames: Result<Vec<_>> = (0..1_000 * callers.min(8) as u64)
-                    .map(|number| Ok(frames::claim(&frames::key(set, number)?, &mut random, 0)?.1))
-                    .collect();
-                let load = load::frames(&mut workers, paths::CLAIMS, frames?).await?;
-                if round > 0 {
-                    p50.push(load.samples.ms(50.0));
-                }
-            }
-        }
-        let ratios: Vec<_> = p50[1].iter().zip(&p50[0]).map(|(large, small)| large / small).collect();
-        let name = format!("memory/claim_p50_with_{}_entries/{callers}_callers", effort.entries);
-        let with = format!("with {SMALL} entries: {:.3} ms", median(&p50[0]));
-        summary.add_ratio(&name, median(&p50[1]), "ms", &with, Some(median(&ratios)), Goal::RatioAtMost(1.3));
-    }
     Ok(())
 }
 

@@ -6,6 +6,8 @@
 //! sent through it.
 
 use crate::bed;
+use crate::curves;
+use crate::envoys::{self, Running};
 use crate::frames;
 use crate::http::{Client, Protocol, clients};
 use crate::random::Random;
@@ -16,23 +18,19 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use fencepost_protocol::claims::ClaimReply;
 use fencepost_protocol::paths;
-use fencepost_rig::envoy::{Envoy, Route, STORE, Setup, loopback};
 use fencepost_rig::postgres::Postgres;
 use fencepost_rig::service::Service;
 use http_body_util::Full;
 use hyper::{Method, Request, StatusCode};
-use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// Body sizes of requests and answers.
-const BODIES: [(&str, usize); 2] = [("1KiB", 1 << 10), ("64KiB", 64 << 10)];
-
-/// Connections of the throughput curves.
-const CURVE: [usize; 4] = [1, 4, 16, 64];
+pub(crate) const BODIES: [(&str, usize); 2] = [("1KiB", 1 << 10), ("64KiB", 64 << 10)];
 
 /// How long a measurement lasts, and how many of them.
 #[derive(Debug, Clone, Copy)]
@@ -44,18 +42,19 @@ pub struct Effort {
 }
 
 /// Everything that is compared.
-struct Bench {
-    plain: Envoy,
-    guarded: Envoy,
-    plain_pid: i32,
-    guarded_pid: i32,
+pub(crate) struct Bench {
+    pub plain: Running,
+    pub guarded: Running,
+    pub off: Running,
+    /// None where its module was not built.
+    pub noop: Option<Running>,
     _service: Service,
     keys: Arc<AtomicU64>,
 }
 
 /// A kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     /// To the upstream, no policy.
     Unguarded,
     /// Answered by Envoy itself.
@@ -79,68 +78,29 @@ impl Kind {
     }
 }
 
-/// The filter's configuration: one policy inline, one detached, both without a token to verify.
-pub fn configuration() -> Value {
-    let policy = |execution: Value| {
-        json!({
-            "namespace": "bench",
-            "scope": [{"constant": {"value": "bench"}}],
-            "max_run": "10s",
-            "execution": execution,
-        })
-    };
-    json!({
-        "store": {"decide_cluster": STORE, "claim_cluster": fencepost_rig::envoy::STORE_WAITING, "timeout": "2s"},
-        "key_prefix": "bench",
-        "policies": {
-            "inline": policy(json!("inline")),
-            "detached": policy(json!({"detached": {"cluster": loopback::LOOPBACK, "loopback": true, "timeout": "15s"}})),
-        },
-    })
-}
-
-fn routes(setup: Setup) -> Setup {
-    setup
-        .route(Route::to("/v1/").cluster(STORE))
-        .route(Route::to("/direct").extra("direct_response", json!({"status": 200})))
-        .route(Route::guarded("/pay", "inline"))
-        .route(Route::guarded("/detached", "detached"))
-        .route(Route::to("/open"))
-}
-
-/// An Envoy with the filter.
-pub async fn guarded(upstream: SocketAddr, store: SocketAddr) -> Result<Envoy> {
-    Envoy::start(&routes(Setup::new(upstream).guarded(configuration(), store)).change(loopback::add)).await
-}
-
-/// The same without it.
-async fn plain(upstream: SocketAddr, store: SocketAddr) -> Result<Envoy> {
-    let mut setup = routes(Setup::new(upstream).guarded(json!({}), store)).change(loopback::add);
-    setup.filter = None;
-    Envoy::start(&setup).await
-}
-
 /// Measures everything.
-pub async fn run(summary: &mut Summary, server: &Postgres, effort: Effort) -> Result<()> {
+pub async fn run(summary: &mut Summary, server: &Postgres, noop: &Path, effort: Effort) -> Result<()> {
     let url = server.try_create_database().await?;
     let service = bed::service(&url, &[]).await?;
-    let upstream = upstream::start().await?;
-    let plain = plain(upstream, service.addr()).await?;
-    let plain_pid = *bed::children("envoy")?.last().context("no Envoy")?;
-    let guarded = guarded(upstream, service.addr()).await?;
-    let found = bed::children("envoy")?.into_iter().rfind(|pid| *pid != plain_pid);
+    let (upstream, store) = (upstream::start().await?, service.addr());
     let bench = Bench {
-        plain,
-        guarded,
-        plain_pid,
-        guarded_pid: found.context("no Envoy with the filter")?,
+        plain: Running::start(envoys::plain(upstream, store)).await?,
+        guarded: Running::start(envoys::guarded(upstream, store)).await?,
+        off: Running::start(envoys::off_by_default(upstream, store)).await?,
+        noop: match noop.is_file() {
+            true => Some(Running::start(envoys::noop(upstream, store, noop)).await?),
+            false => None,
+        },
         keys: Arc::default(),
         _service: service,
     };
+    if bench.noop.is_none() {
+        summary.skip("envoy/noop", &format!("{} is not there", noop.display()));
+    }
     for (size_name, size) in BODIES {
         costs(summary, &bench, size_name, size, effort).await?;
     }
-    curves(summary, &bench, effort).await
+    curves::run(summary, &bench, effort).await
 }
 
 /// Latencies at one connection, in turns.
@@ -151,8 +111,8 @@ async fn costs(
     size: usize,
     effort: Effort,
 ) -> Result<()> {
-    let (plain, guarded) = (bench.plain.proxy(), bench.guarded.proxy());
-    let mut p50: [Vec<f64>; 9] = Default::default();
+    let (plain, guarded, off) = (bench.plain.proxy(), bench.guarded.proxy(), bench.off.proxy());
+    let mut p50: [Vec<f64>; 10] = Default::default();
     for round in 0..=effort.rounds {
         let one = |addr, kind| bench.load(addr, kind, size, 1, effort.slice);
         let stores = store_calls(bench, size, effort.slice).await?;
@@ -166,13 +126,14 @@ async fn costs(
             stores[0].us(50.0),
             stores[1].us(50.0),
             stores[2].us(50.0),
+            one(off, Kind::Unguarded).await?.samples.us(50.0),
         ];
         if round > 0 {
             p50.iter_mut().zip(found).for_each(|(all, one)| all.push(one));
         }
     }
     // Differences are taken within a round.
-    let each = |f: &dyn Fn([f64; 9]) -> f64| {
+    let each = |f: &dyn Fn([f64; 10]) -> f64| {
         let rounds = (0..effort.rounds)
             .map(|round| f(p50.each_ref().map(|all| all.get(round).copied().unwrap_or(0.0))));
         median(&rounds.collect::<Vec<_>>())
@@ -188,6 +149,7 @@ async fn costs(
         "claim_new",
         "complete",
         "claim_replay",
+        "off_by_default",
     ];
     let base = median(&p50[1]);
     for (label, values) in labels.iter().zip(&p50) {
@@ -202,6 +164,8 @@ async fn costs(
     let cost = |what: &str| name(&format!("filter_cost/{what}"));
     let passed = each(&|[_, plain, guarded, ..]| guarded - plain);
     summary.add(&cost("unguarded"), passed, "us", Some(("no filter", base)), Goal::None);
+    let off = each(&|p| p[9] - p[1]);
+    summary.add(&cost("off_by_default"), off, "us", Some(("no filter", base)), Goal::None);
     let replay = each(&|p| p[3] - p[8]);
     summary.add(
         &cost("replay"),
@@ -210,7 +174,7 @@ async fn costs(
         Some(("one store round trip", median(&p50[8]))),
         Goal::AtMost(60.0),
     );
-    let hops = |p: [f64; 9]| p[1] + (p[6] - p[0]) + (p[7] - p[0]);
+    let hops = |p: [f64; 10]| p[1] + (p[6] - p[0]) + (p[7] - p[0]);
     let expected = each(&hops);
     let new_key = each(&|p| p[4] - hops(p));
     summary.add(
@@ -262,57 +226,9 @@ async fn store_calls(bench: &Bench, size: usize, slice: Duration) -> Result<[Sam
     Ok(samples)
 }
 
-/// Throughput by the number of connections.
-async fn curves(summary: &mut Summary, bench: &Bench, effort: Effort) -> Result<()> {
-    let (plain, guarded) = (bench.plain.proxy(), bench.guarded.proxy());
-    for (size_name, size) in BODIES {
-        for connections in CURVE {
-            let mut rates: [Vec<f64>; 5] = Default::default();
-            let mut cpus: [Vec<f64>; 5] = Default::default();
-            let cells = [
-                (plain, Kind::Unguarded),
-                (guarded, Kind::Unguarded),
-                (guarded, Kind::Replay),
-                (guarded, Kind::NewKey),
-                (guarded, Kind::Detached),
-            ];
-            for round in 0..=effort.rounds {
-                for ((rates, cpus), (addr, kind)) in rates.iter_mut().zip(&mut cpus).zip(cells) {
-                    let pid = if addr == plain { bench.plain_pid } else { bench.guarded_pid };
-                    let before = bed::cpu_us(pid)?;
-                    let load = bench.load(addr, kind, size, connections, effort.slice).await?;
-                    if round > 0 {
-                        rates.push(load.rate());
-                        cpus.push((bed::cpu_us(pid)? - before) / load.samples.len() as f64);
-                    }
-                }
-            }
-            let base = median(&rates[0]);
-            let labels = ["no_filter", "unguarded", "replay", "new_key", "detached"];
-            for (label, values) in labels.iter().zip(&rates) {
-                let ratios: Vec<_> = values.iter().zip(&rates[0]).map(|(ours, plain)| ours / plain).collect();
-                let goal = if *label == "unguarded" { Goal::RatioAtLeast(0.97) } else { Goal::None };
-                let name = format!("envoy/throughput/{size_name}/{connections}/{label}");
-                let with = format!("no filter, {base:.0}/s");
-                summary.add_ratio(&name, median(values), "/s", &with, Some(median(&ratios)), goal);
-            }
-            for (label, values) in labels.iter().zip(&cpus) {
-                let ratios: Vec<_> = values.iter().zip(&cpus[0]).map(|(ours, plain)| ours / plain).collect();
-                let goal = if *label == "unguarded" { Goal::RatioAtMost(1.0 / 0.97) } else { Goal::None };
-                let name = format!("envoy/cpu/{size_name}/{connections}/{label}");
-                let with = format!("no filter, {:.1} us", median(&cpus[0]));
-                summary.add_ratio(&name, median(values), "us", &with, Some(median(&ratios)), goal);
-            }
-        }
-    }
-    let rss = bed::resident("fencepost-store")?;
-    summary.add("envoy/service_memory_after", rss / 1048576.0, "MiB", None, Goal::None);
-    Ok(())
-}
-
 impl Bench {
     /// Sends requests of one kind in closed loops for a while.
-    async fn load(
+    pub(crate) async fn load(
         &self,
         addr: SocketAddr,
         kind: Kind,
