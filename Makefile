@@ -127,10 +127,10 @@ test-hosts: tools wasm ## Run the main tests on Envoy 1.36 to 1.39 as well (ENVO
 	    $(CARGO) test --workspace --exclude fencepost-filter --test e2e -- $(HOST_TESTS); \
 	done
 
-# What CI has time for: the oldest release, and what differs most between releases.
-.PHONY: test-oldest-host
-test-oldest-host: ## Run the shortest of them on the oldest Envoy, 1.36
-	@$(MAKE) test-hosts ENVOYS=1.36.4 HOST_TESTS="guarded:: endings:: loopback_chain::"
+# What CI has time for: every release, and what differs most between them.
+.PHONY: test-hosts-briefly
+test-hosts-briefly: ## Run the shortest of them on the same releases
+	@$(MAKE) test-hosts HOST_TESTS="guarded:: endings:: loopback_chain::"
 
 # A workspace of its own, in a target folder of its own: wasmtime is built once, in about three minutes
 # of processor time. Its crates ask for a newer Rust than the product; 1.95 is enough.
