@@ -51,6 +51,8 @@ codes! {
     RequiredMetadataMissing "required_metadata_missing" "nothing before the filter leaves the metadata that a policy requires",
     JwtPayloadMissing "jwt_payload_missing" "a provider of jwt_authn does not leave the payload that the scope reads",
     PeerCertificateUnverified "peer_certificate_unverified" "client certificates are not asked for, or not checked",
+    ScopeShared "scope_shared" "the scope is the same for all callers",
+    ScopeChanges "scope_changes" "the scope is another with each token",
     TrustedHeaderOpen "trusted_header_open" "nothing before the filter overwrites the header that is declared trusted",
     CacheAfter "cache_after" "a cache behind the filter",
     BodyFilterAfter "body_filter_after" "a filter behind can change the body, the answer or the route",

@@ -2,6 +2,7 @@
 
 use super::code::Code;
 use super::place::{Findings, Place};
+use super::scopes;
 use super::tree::{self, Kind, Node};
 use super::world::{Filter, filter_of};
 use fencepost_filter_core::policy::{Config, ConfigError, Mode, Policy};
@@ -207,7 +208,16 @@ impl<'a> Configuration<'a> {
         place: impl Fn(&Self, &ConfigError) -> Place<'a>,
     ) -> Option<Config> {
         match parsed {
-            Ok(config) => Some(config),
+            Ok(config) => {
+                for policy in config.policies.values().filter(|policy| policy.mode != Mode::Off) {
+                    let path = format!("policies.{}.scope", policy.name);
+                    let at = |index: Option<usize>| {
+                        self.line_of(&index.map_or(path.clone(), |index| format!("{path}[{index}]")))
+                    };
+                    scopes::check(policy, at, findings);
+                }
+                Some(config)
+            }
             Err(error) => {
                 let found = format!("{}: {}", error.path, error.found);
                 findings.error(place(self, &error), Code::ConfigInvalid, found, error.expected);

@@ -27,6 +27,7 @@ mod peer;
 mod place;
 mod replies;
 mod routes;
+mod scopes;
 mod shadow;
 mod switch;
 mod times;

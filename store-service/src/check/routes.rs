@@ -3,6 +3,7 @@
 use super::code::Code;
 use super::guard::{Configuration, Guard};
 use super::place::{Findings, Place};
+use super::scopes;
 use super::shadow;
 use super::switch::{Switch, switch};
 use super::world::{Chain, Filter, routes_of};
@@ -162,7 +163,17 @@ pub(super) fn resolve(
         "policies": {name: layer},
     });
     match Config::parse(document.to_string().as_bytes()) {
-        Ok(config) => Ok(config.policies.get(name).map(Rc::clone)),
+        Ok(config) => {
+            let policy = config.policies.get(name).map(Rc::clone);
+            let own = overrides.iter().rev().map(|mark| mark.get("scope")).find(Place::exists);
+            if let (Some(policy), Some(own)) = (&policy, own)
+                && policy.mode != Mode::Off
+            {
+                let at = |index: Option<usize>| index.and_then(|index| own.items().nth(index)).unwrap_or(own);
+                scopes::check(policy, at, findings);
+            }
+            Ok(policy)
+        }
         Err(error) => {
             let field =
                 error.path.strip_prefix(&format!("policies.{name}.")).unwrap_or(&error.path).to_owned();

@@ -167,6 +167,25 @@ mistakes! {
     "metadata that is required and never made" in "edge.yaml": [r#""wait": "5s""# => r#""require_metadata": ["envoy.filters.http.ext_authz"]"#]
         => [(Error, RequiredMetadataMissing, "require_metadata")];
 
+    "a scope of the host alone" in "edge.yaml": [SCOPE => r#""host""#] => [(Warning, ScopeShared, r#""scope""#)];
+    "a scope of a constant and the issuer" in "edge.yaml": [SCOPE => r#"{"constant": {"value": "all"}}, {"jwt": {"payload": "jwt_payload", "claim": "iss"}}"#]
+        => [(Warning, ScopeShared, r#""scope""#)];
+    "a scope of the audience, read as metadata" in "edge.yaml": [SCOPE => r#"{"metadata": {"filter": "envoy.filters.http.jwt_authn", "path": ["jwt_payload", "aud"]}}"#]
+        => [(Warning, ScopeShared, r#""scope""#)];
+    "a scope of the host and the caller" in "edge.yaml": [SCOPE => r#""host", {"jwt": {"payload": "jwt_payload", "claim": "sub"}}"#] => [];
+    "a scope for everybody, as it is meant" in "edge.yaml": [r#""scope": [{"jwt": {"payload": "jwt_payload", "claim": "sub"}}]"# => r#""anonymous": true"#] => [];
+    "a shared scope of a policy that is off" in "edge.yaml": [SCOPE => r#""host""#, r#""wait": "5s""# => r#""mode": "off""#] => [];
+    "a scope that is another with each token" in "edge.yaml": [SCOPE => r#"{"jwt": {"payload": "jwt_payload", "claim": "sub"}}, {"jwt": {"payload": "jwt_payload", "claim": "jti"}}"#]
+        => [(Error, ScopeChanges, "jti")];
+    "a scope of the time of the token, read as metadata" in "edge.yaml": [SCOPE => r#"{"metadata": {"filter": "envoy.filters.http.jwt_authn", "path": ["jwt_payload", "iat"]}}"#]
+        => [(Error, ScopeChanges, "iat")];
+    "an overridden scope that is shared" in "edge.yaml": [MARK => "{fencepost: {policy: payments, scope: [host]}}}"]
+        => [(Warning, ScopeShared, "scope: [host]")];
+    "an overridden scope that changes" in "edge.yaml": [MARK => "{fencepost: {policy: payments, scope: [{jwt: {payload: jwt_payload, claim: exp}}]}}}"]
+        => [(Error, ScopeChanges, "claim: exp")];
+    "a shared scope that a route overrides" in "edge.yaml": [SCOPE => r#""host""#, MARK => "{fencepost: {policy: payments, scope: [{jwt: {payload: jwt_payload, claim: sub}}]}}}"]
+        => [(Warning, ScopeShared, r#""scope""#)];
+
     // Routes.
     "an unknown policy" in "edge.yaml": [MARK => "{fencepost: {policy: payment}}}"]
         => [(Error, RoutePolicyUnknown, "policy: payment}")];
