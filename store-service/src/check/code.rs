@@ -53,6 +53,7 @@ codes! {
     PeerCertificateUnverified "peer_certificate_unverified" "client certificates are not asked for, or not checked",
     ScopeShared "scope_shared" "the scope is the same for all callers",
     ScopeChanges "scope_changes" "the scope is another with each token",
+    ScopeFromClient "scope_from_client" "metadata or filter state of the scope is made from what clients send",
     TrustedHeaderOpen "trusted_header_open" "nothing before the filter overwrites the header that is declared trusted",
     CacheAfter "cache_after" "a cache behind the filter",
     BodyFilterAfter "body_filter_after" "a filter behind can change the body, the answer or the route",

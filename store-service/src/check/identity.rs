@@ -5,6 +5,7 @@ use super::finding::Severity::{self, Error, Warning};
 use super::guard::Guard;
 use super::jwt::{self, Payload};
 use super::matching::example;
+use super::origin::{self, ANYTHING, Reader, is_overwritten};
 use super::peer;
 use super::place::{Findings, Place};
 use super::routes::Marked;
@@ -12,9 +13,6 @@ use super::switch::{Switch, switch};
 use super::world::{Chain, Filter, typed};
 use fencepost_filter_core::policy::{Mode, Policy};
 use fencepost_filter_core::scope::{ScopePolicy, ScopeSource};
-
-/// Filters that may leave anything anywhere.
-const ANYTHING: [&str; 6] = ["ext_proc", "lua", "wasm", "golang", "dynamic_modules", "composite"];
 
 const JWT_AUTHN: &str = "envoy.filters.http.jwt_authn";
 
@@ -87,11 +85,16 @@ fn check_policy(
     let required = (0..).zip(&policy.require_metadata);
     needs.extend(required.map(|(i, name)| (format!("require_metadata[{i}]"), Need::Metadata(name))));
     for (setting, need) in needs {
-        let Some(wrong) = judge(seen, &need, policy) else { continue };
         let place = match seen.marked {
             Some(marked) => marked.place_of(guard, &setting),
             None => guard.configuration.line_of_setting(&policy.name, &setting),
         };
+        if let Need::Source(source) = need {
+            let levels = seen.marked.map(Marked::levels).unwrap_or_default();
+            let reader = Reader { source, place, name: format!("{setting} of policy {:?}", policy.name) };
+            origin::check(seen.chain, &seen.before, &levels, &reader, findings);
+        }
+        let Some(wrong) = judge(seen, &need, policy) else { continue };
         // Right without the route's word: then that is what is wrong.
         let off = judge(written, &need, policy).is_none().then(|| switched_off(seen, written)).flatten();
         if let Some((name, off)) = off {
@@ -142,13 +145,15 @@ fn judge<'a>(seen: &Seen<'_, 'a>, need: &Need<'_>, policy: &Policy) -> Option<Wr
             format!("no filter before that sets filter state {key:?}"),
             "it before the filter",
         )),
-        Need::Source(ScopeSource::Header { name }) if !is_overwritten(seen, name) => Some(Wrong {
-            severity: Warning,
-            code: Code::TrustedHeaderOpen,
-            place: None,
-            found: format!("header {name:?} declared trusted, and nothing before that overwrites it"),
-            expected: "a filter before this one that sets or removes it, whatever the client sent",
-        }),
+        Need::Source(ScopeSource::Header { name }) if !is_overwritten(seen.chain, &seen.before, name) => {
+            Some(Wrong {
+                severity: Warning,
+                code: Code::TrustedHeaderOpen,
+                place: None,
+                found: format!("header {name:?} declared trusted, and nothing before that overwrites it"),
+                expected: "a filter before this one that sets or removes it, whatever the client sent",
+            })
+        }
         _ => None,
     }
 }
@@ -221,51 +226,4 @@ fn sets_filter_state(seen: &Seen<'_, '_>) -> bool {
     });
     let sets = |word: &str| word == "set_filter_state" || ANYTHING.contains(&word);
     network || seen.before.iter().any(|filter| sets(filter.word()))
-}
-
-/// Whether a client's own value never gets to the filter.
-fn is_overwritten(seen: &Seen<'_, '_>, name: &str) -> bool {
-    let manager = seen.chain.manager;
-    let mut removed =
-        seen.chain.routes.into_iter().flat_map(|routes| routes.get("internal_only_headers").items());
-    if removed.any(|header| is_name(&header, name)) {
-        return true;
-    }
-    let forward = manager.get("forward_client_cert_details");
-    let sanitized = !forward.exists() || forward.is("SANITIZE") || forward.is("SANITIZE_SET");
-    if name == "x-forwarded-client-cert" && sanitized {
-        return true;
-    }
-    let mut early = manager.get("early_header_mutation_extensions").items();
-    if early.any(|one| mutations_overwrite(typed(&one.get("typed_config")).1.get("mutations"), name)) {
-        return true;
-    }
-    seen.before.iter().any(|filter| match filter.word() {
-        "basic_auth" => is_name(&filter.config.get("forward_username_header"), name),
-        "api_key_auth" => is_name(&filter.config.at("forwarding.header"), name),
-        "jwt_authn" => filter.config.get("providers").members().any(|(_, provider)| {
-            let mut claims = provider.get("claim_to_headers").items();
-            claims.any(|claim| is_name(&claim.get("header_name"), name))
-                || is_name(&provider.get("forward_payload_header"), name)
-        }),
-        "header_mutation" => mutations_overwrite(filter.config.at("mutations.request_mutations"), name),
-        "ext_authz" | "oauth2" => true,
-        word => ANYTHING.contains(&word),
-    })
-}
-
-/// Whether mutations set or remove a header whatever is there. Adding a value, or setting it only
-/// where none is, keeps the client's.
-fn mutations_overwrite(mutations: Place<'_>, name: &str) -> bool {
-    mutations.items().any(|mutation| {
-        let append = mutation.get("append");
-        let action = append.get("append_action");
-        let overwrites = ["OVERWRITE_IF_EXISTS_OR_ADD", "OVERWRITE_IF_EXISTS", "2", "3"];
-        is_name(&mutation.get("remove"), name)
-            || is_name(&append.at("header.key"), name) && overwrites.iter().any(|word| action.is(word))
-    })
-}
-
-fn is_name(place: &Place<'_>, name: &str) -> bool {
-    place.text().is_some_and(|text| text.eq_ignore_ascii_case(name))
 }

@@ -22,6 +22,7 @@ mod loose;
 mod matching;
 mod misplaced;
 mod order;
+mod origin;
 mod patches;
 mod peer;
 mod place;

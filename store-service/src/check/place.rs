@@ -90,6 +90,10 @@ impl<'a> Place<'a> {
         (0.0..1e15).contains(&seconds).then_some((seconds * 1_000.0).ceil() as u64)
     }
 
+    pub(super) fn line(&self) -> usize {
+        self.line
+    }
+
     /// The same file, another line.
     pub(super) fn on_line(self, line: usize) -> Self {
         Self { line, ..self }

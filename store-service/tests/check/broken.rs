@@ -186,6 +186,31 @@ mistakes! {
     "a shared scope that a route overrides" in "edge.yaml": [SCOPE => r#""host""#, MARK => "{fencepost: {policy: payments, scope: [{jwt: {payload: jwt_payload, claim: sub}}]}}}"]
         => [(Warning, ScopeShared, r#""scope""#)];
 
+    "metadata from a header" in "edge.yaml": [SCOPE => r#"{"metadata": {"filter": "callers", "path": ["user"]}}"#, FENCEPOST => "          - {name: map, typed_config: {\"@type\": x/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{header: x-user, on_header_present: {metadata_namespace: callers, key: user}}]}}\n          - name: fencepost\n"]
+        => [(Warning, ScopeFromClient, "x-user")];
+    "metadata from a header, in the filter's own namespace" in "edge.yaml": [SCOPE => r#"{"metadata": {"filter": "envoy.filters.http.header_to_metadata", "path": ["user"]}}"#, FENCEPOST => "          - {name: map, typed_config: {\"@type\": x/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{cookie: session, on_header_present: {key: user}}]}}\n          - name: fencepost\n"]
+        => [(Warning, ScopeFromClient, "session")];
+    "a token's payload from a header" in "edge.yaml": [FENCEPOST => "          - {name: map, typed_config: {\"@type\": x/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{header: x-user, on_header_present: {metadata_namespace: envoy.filters.http.jwt_authn, key: jwt_payload}}]}}\n          - name: fencepost\n"]
+        => [(Warning, ScopeFromClient, "x-user")];
+    "metadata from a header that is overwritten before" in "edge.yaml": [SCOPE => r#"{"metadata": {"filter": "callers", "path": ["user"]}}"#, FENCEPOST => "          - {name: set, typed_config: {\"@type\": x/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation, mutations: {request_mutations: [{remove: x-user}]}}}\n          - {name: map, typed_config: {\"@type\": x/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{header: X-User, on_header_present: {metadata_namespace: callers, key: user}}]}}\n          - name: fencepost\n"]
+        => [];
+    "metadata from a header that is overwritten too late" in "edge.yaml": [SCOPE => r#"{"metadata": {"filter": "callers", "path": ["user"]}}"#, FENCEPOST => "          - {name: map, typed_config: {\"@type\": x/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{header: x-user, on_header_present: {metadata_namespace: callers, key: user}}]}}\n          - {name: set, typed_config: {\"@type\": x/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation, mutations: {request_mutations: [{remove: x-user}]}}}\n          - name: fencepost\n"]
+        => [(Warning, ScopeFromClient, "{name: map")];
+    "metadata from a header, for something else" in "edge.yaml": [FENCEPOST => "          - {name: map, typed_config: {\"@type\": x/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{header: x-user, on_header_present: {metadata_namespace: envoy.lb, key: jwt_payload}}]}}\n          - name: fencepost\n"]
+        => [];
+    "metadata from a header, by the route" in "edge.yaml": [SCOPE => r#"{"metadata": {"filter": "callers", "path": ["user"]}}"#, FENCEPOST => "          - {name: map, typed_config: {\"@type\": x/envoy.extensions.filters.http.header_to_metadata.v3.Config}}\n          - name: fencepost\n", MARKED => "typed_per_filter_config: {map: {\"@type\": x/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{header: x-user, on_header_present: {metadata_namespace: callers, key: user}}]}}\n                route: {cluster: app}\n              - match: {prefix: /}\n"]
+        => [(Warning, ScopeFromClient, "x-user")];
+    "metadata from the body" in "edge.yaml": [SCOPE => r#"{"metadata": {"filter": "callers", "path": ["user"]}}"#, FENCEPOST => "          - {name: map, typed_config: {\"@type\": x/envoy.extensions.filters.http.json_to_metadata.v3.JsonToMetadata, request_rules: {rules: [{selectors: [{key: user}], on_present: {metadata_namespace: callers, key: user}}]}}}\n          - name: fencepost\n"]
+        => [(Warning, ScopeFromClient, "selectors")];
+    "metadata with a header in its format" in "edge.yaml": [SCOPE => r#"{"metadata": {"filter": "callers", "path": ["user", "name"]}}"#, FENCEPOST => "          - {name: map, typed_config: {\"@type\": x/envoy.extensions.filters.http.set_metadata.v3.Config, metadata: [{metadata_namespace: callers, value: {user: {name: \"%REQUEST_HEADER(x-user)%\"}}}]}}\n          - name: fencepost\n"]
+        => [(Warning, ScopeFromClient, "x-user")];
+    "metadata that is constant" in "edge.yaml": [SCOPE => r#"{"metadata": {"filter": "callers", "path": ["user"]}}"#, FENCEPOST => "          - {name: map, typed_config: {\"@type\": x/envoy.extensions.filters.http.set_metadata.v3.Config, metadata_namespace: callers, value: {user: us, other: \"%REQ(x-user)%\"}}}\n          - name: fencepost\n"]
+        => [];
+    "filter state from a header" in "edge.yaml": [SCOPE => r#"{"filter_state": {"key": "user"}}"#, FENCEPOST => "          - {name: set, typed_config: {\"@type\": x/envoy.extensions.filters.http.set_filter_state.v3.Config, on_request_headers: [{object_key: user, format_string: {text_format_source: {inline_string: \"%REQ(X-User?X-Name):20%\"}}}]}}\n          - name: fencepost\n"]
+        => [(Warning, ScopeFromClient, "{name: set"), (Warning, ScopeFromClient, "{name: set")];
+    "filter state from the certificate" in "edge.yaml": [SCOPE => r#"{"filter_state": {"key": "user"}}"#, FENCEPOST => "          - {name: set, typed_config: {\"@type\": x/envoy.extensions.filters.http.set_filter_state.v3.Config, on_request_headers: [{object_key: user, format_string: {text_format_source: {inline_string: \"%DOWNSTREAM_PEER_URI_SAN%/%REQ(x-user)%\"}}}, {object_key: other, format_string: {text_format_source: {inline_string: \"%REQ(x-user)%\"}}}]}}\n          - name: fencepost\n"]
+        => [];
+
     // Routes.
     "an unknown policy" in "edge.yaml": [MARK => "{fencepost: {policy: payment}}}"]
         => [(Error, RoutePolicyUnknown, "policy: payment}")];
