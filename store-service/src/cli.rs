@@ -17,20 +17,16 @@ use crate::tls::listener::ListenerFiles;
 use crate::tls::{ListenerTls, TlsFileError};
 use crate::trace::Traces;
 use crate::waiters::Waiters;
-use crate::{heartbeat, metric, operator, sweep, waiters};
+use crate::{heartbeat, log, metric, operator, sweep, waiters};
 use clap::{Args, Parser, Subcommand};
 use metrics_exporter_prometheus::PrometheusHandle;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::filter::{FilterExt as _, filter_fn};
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Layer as _};
 
 /// The store service of Fencepost.
 #[derive(Debug, Parser)]
@@ -264,27 +260,13 @@ impl Cli {
             Command::Serve(serve) => serve.otlp_endpoint.as_deref().map(Traces::to).transpose()?,
             _ => None,
         };
-        let level = EnvFilter::try_from_env("FENCEPOST_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-        let log = tracing_subscriber::fmt::layer()
-            .with_ansi(std::io::stderr().is_terminal())
-            .with_writer(std::io::stderr)
-            .with_filter(level.and(filter_fn(shows_no_values)));
-        tracing_subscriber::registry().with(traces.as_ref().map(Traces::layer)).with(log).init();
+        log::init(traces.as_ref());
         let result = self.command.run().await;
         if let Some(traces) = traces {
             traces.end().await;
         }
         result
     }
-}
-
-/// Whether a log line can't show what callers send. Below `info` these libraries write the values
-/// of statements and the headers of requests, so nobody may turn that on.
-fn shows_no_values(line: &tracing::Metadata<'_>) -> bool {
-    const VERBOSE: [&str; 4] = ["tokio_postgres", "h2", "hyper", "hyper_util"];
-    let library = line.target().split("::").next().unwrap_or_default();
-    // A line that comes from the `log` crate names its own target inside.
-    *line.level() <= tracing::Level::INFO || !(VERBOSE.contains(&library) || library == "log")
 }
 
 impl Command {

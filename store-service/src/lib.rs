@@ -15,6 +15,7 @@ pub mod entry;
 pub mod grant;
 pub mod heartbeat;
 pub mod http;
+pub mod log;
 pub mod metric;
 pub mod operator;
 pub mod recent;
