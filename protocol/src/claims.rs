@@ -102,6 +102,10 @@ pub struct ClaimRequest {
     /// How long the call may park while another claim is live; at most [`PARK_MS_MAX`].
     #[serde(default)]
     pub wait_ms: u32,
+    /// Whether the caller understands [`ClaimReply::OverQuota`]; one that does not is told
+    /// [`ClaimReply::Dead`] in its place.
+    #[serde(default)]
+    pub knows_quota: bool,
 }
 
 /// What became of a claim.
@@ -153,6 +157,12 @@ pub enum ClaimReply {
     },
     /// This token was given back before; it claims nothing any more.
     Dead,
+    /// The claim would have been made, and the caller has as many as it may have: nothing was
+    /// written.
+    OverQuota {
+        /// After how long there may be room for it, in milliseconds.
+        retry_after_ms: u64,
+    },
 }
 
 /// Stores the upstream's answer; the payload is its header block and its body.

@@ -100,6 +100,7 @@ fn golden() -> Golden {
             on_lost: OnLost::Hold,
             unknown_ttl_ms: 86_400_000,
             wait_ms: 0,
+            knows_quota: true,
         },
         &[],
     );
@@ -157,6 +158,7 @@ fn golden() -> Golden {
     all.reply("reply.claim.unknown", ClaimReply::Unknown { cause: UnknownCause::Reset, left_ms: 9 }, &[]);
     all.reply("reply.claim.other_scheme", ClaimReply::OtherScheme { scheme: scheme() }, &[]);
     all.reply("reply.claim.dead", ClaimReply::Dead, &[]);
+    all.reply("reply.claim.over_quota", ClaimReply::OverQuota { retry_after_ms: 1_500 }, &[]);
     all.reply("reply.complete.stored", CompleteReply::Stored, &[]);
     all.reply("reply.complete.refused", CompleteReply::Refused { reason: Refusal::HeldByOther }, &[]);
     all.reply("reply.release.released", ReleaseReply::Released, &[]);

@@ -6,6 +6,7 @@
 use crate::check::Check;
 use crate::grant::startup::{GrantArgs, GrantStartError};
 use crate::http::{Api, Limits, Server, ServerOptions, Tokens};
+use crate::quota::{Quota, QuotaLimits};
 use crate::recovery::startup::{RecoveryArgs, RecoveryStartError};
 use crate::recovery::worker::Running;
 use crate::service::Service;
@@ -137,6 +138,21 @@ struct Serve {
     /// Most claims that wait in this process.
     #[arg(long, env = "FENCEPOST_WAITERS_MAX", default_value_t = waiters::TOTAL_MAX, value_name = "N")]
     waiters_max: usize,
+
+    /// Most new claims of one caller (scope) in a minute; counted by each instance for itself.
+    #[arg(long, env = "FENCEPOST_SCOPE_CLAIMS_PER_MINUTE", value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
+    scope_claims_per_minute: Option<u32>,
+
+    /// Most new claims of one caller at once, after a pause [default: as many as in a minute].
+    #[arg(long, env = "FENCEPOST_SCOPE_CLAIMS_BURST", value_name = "N", requires = "scope_claims_per_minute",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
+    scope_claims_burst: Option<u32>,
+
+    /// Most live claims of one caller: requests in progress; counted by each instance for itself.
+    #[arg(long, env = "FENCEPOST_SCOPE_CLAIMS_LIVE", value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    scope_claims_live: Option<u32>,
 
     /// How often to sweep, in seconds.
     #[arg(long, env = "FENCEPOST_SWEEP_INTERVAL", default_value = "5", value_name = "SECONDS",
@@ -385,7 +401,12 @@ impl Serve {
             ..self.store.pg()
         };
         let waiters = Waiters::new(self.waiters_per_key, self.waiters_max);
-        let service = Service::with_waiters(self.store.open(!self.no_migrate, pg).await?, waiters);
+        let quota = Quota::new(QuotaLimits {
+            per_minute: self.scope_claims_per_minute,
+            burst: self.scope_claims_burst,
+            live: self.scope_claims_live,
+        });
+        let service = Service::with_bounds(self.store.open(!self.no_migrate, pg).await?, waiters, quota);
         let unnamed = self.store.pg_unnamed_statements;
         let grants = self.grants.open(&self.store.store, unnamed, service.store()).await?;
         let timings = grants.as_ref().map(|grants| grants.issuers().timings).unwrap_or_default();

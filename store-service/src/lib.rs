@@ -7,6 +7,7 @@
 //! [`desk`] is what people decide about what is kept, [`operator`] what they use for it, [`sweep`] and [`heartbeat`] are the loops beside it, [`cli`] reads the settings,
 //! [`check`] reads Envoy's.
 
+pub mod bucket;
 pub mod calm;
 pub mod check;
 pub mod cli;
@@ -18,6 +19,7 @@ pub mod http;
 pub mod log;
 pub mod metric;
 pub mod operator;
+pub mod quota;
 pub mod recent;
 pub mod recovery;
 pub mod service;

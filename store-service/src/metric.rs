@@ -15,9 +15,19 @@ const AT_ZERO: &[Counter] = &[
         "fencepost_claims_total",
         Some((
             "outcome",
-            &["claimed", "completed", "in_progress", "mismatch", "unknown", "other_scheme", "dead"],
+            &[
+                "claimed",
+                "completed",
+                "in_progress",
+                "mismatch",
+                "unknown",
+                "other_scheme",
+                "dead",
+                "over_quota",
+            ],
         )),
     ),
+    ("fencepost_claims_over_quota_total", Some(("limit", &["rate", "live"]))),
     ("fencepost_claims_given_back_total", None),
     ("fencepost_parking_refused_total", Some(("bound", &["key", "process"]))),
     ("fencepost_notices_heard_total", None),
@@ -54,6 +64,7 @@ pub fn declare() {
 fn describe() {
     for (name, text) in [
         ("fencepost_claims_total", "Claims by what became of them"),
+        ("fencepost_claims_over_quota_total", "Claims refused because of their caller's quota, by the limit"),
         ("fencepost_problems_total", "Error replies by their code"),
         ("fencepost_claims_given_back_total", "Claims won for callers that were gone"),
         ("fencepost_swept_total", "Rows that the sweeper changed"),

@@ -5,15 +5,17 @@
 //! half read on a connection.
 
 use crate::calm::Calm;
-use crate::entry::{Claim, ClaimOutcome, Complete, Micros, Release, Settle, SettleReply};
+use crate::entry::{self, Claim, ClaimOutcome, Complete, Micros, Release, Settle, SettleReply};
+use crate::quota::{Limit, Over, Place, Quota};
 use crate::recent::{Recent, Told};
 use crate::store::{Beat, Hearing, Mark, Store, StoreError, Woken};
 use crate::trace;
 use crate::waiters::{Ticket, Waiters};
-use fencepost_protocol::StoreKey;
 use fencepost_protocol::claims::{
     CompleteReply, ReleaseCause, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
 };
+use fencepost_protocol::{ScopeDigest, StoreKey};
+use futures_util::future::try_join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -34,6 +36,7 @@ pub type ClaimAnswer = Result<(ClaimOutcome, u32), StoreError>;
 pub struct Service {
     store: Arc<dyn Store>,
     waiters: Arc<Waiters>,
+    quota: Arc<Quota>,
     calm: Calm,
     draining: AtomicBool,
     recent: Recent,
@@ -47,6 +50,11 @@ impl Service {
 
     /// With other bounds on waiting.
     pub fn with_waiters(store: Arc<dyn Store>, waiters: Waiters) -> Arc<Self> {
+        Self::with_bounds(store, waiters, Arc::default())
+    }
+
+    /// With other bounds on waiting, and a quota for each caller.
+    pub fn with_bounds(store: Arc<dyn Store>, waiters: Waiters, quota: Arc<Quota>) -> Arc<Self> {
         let waiters = Arc::new(waiters);
         let told = Arc::downgrade(&waiters);
         store.listen(Box::new(move |woken| {
@@ -60,6 +68,7 @@ impl Service {
         Arc::new(Self {
             store,
             waiters,
+            quota,
             calm: Calm::default(),
             draining: AtomicBool::new(false),
             recent: Recent::default(),
@@ -119,8 +128,7 @@ impl Service {
         let result = loop {
             let epoch = self.waiters.epoch(&claim.key);
             let parked = if ticket.is_some() { arrived.elapsed() } else { Duration::ZERO };
-            let span = self.span("claim_acquire");
-            let outcome = self.store.claim(claim.clone(), self.calm.ms()).instrument(span).await;
+            let outcome = self.ask_store(&claim).await;
             self.calm.note(&outcome);
             let lease_left_ms = match outcome {
                 Ok(ClaimOutcome::InProgress { lease_left_ms }) => lease_left_ms,
@@ -157,6 +165,56 @@ impl Service {
         // Whatever is not taken gives itself back: that the caller still listens now does not mean
         // that it will look.
         drop(caller.send(Given { answer: Some(result), service: self.clone(), claim }));
+    }
+
+    /// Asks the store, if the caller's quota has a place for a new claim or none would be made.
+    async fn ask_store(&self, claim: &Arc<Claim>) -> Result<ClaimOutcome, StoreError> {
+        let place = match self.place(claim).await? {
+            Ok(place) => place,
+            Err(over) => {
+                self.quota.note_refusal(over, Instant::now());
+                return Ok(ClaimOutcome::OverQuota(over));
+            }
+        };
+        let span = self.span("claim_acquire");
+        let outcome = self.store.claim(claim.clone(), self.calm.ms()).instrument(span).await;
+        if let Ok(ClaimOutcome::Claimed { .. }) = outcome {
+            let lease = Duration::from_millis(claim.claim_ttl_ms.into());
+            place.used(&claim.key, claim.token, lease, Instant::now());
+        }
+        outcome
+    }
+
+    async fn place(&self, claim: &Arc<Claim>) -> Result<Result<Place, Over>, StoreError> {
+        let over = match self.quota.take(claim.scope, Instant::now()) {
+            Ok(place) => return Ok(Ok(place)),
+            Err(over) => over,
+        };
+        let begins = match self.store.look(&claim.key).await? {
+            None => true,
+            Some(seen) => entry::begins_claim(Some(&seen.row), claim, seen.now, self.calm.ms()),
+        };
+        if !begins {
+            return Ok(Ok(self.quota.beyond(claim.scope)));
+        }
+        if over.limit == Limit::Live && self.forget_ended(&claim.scope).await? {
+            return Ok(self.quota.take(claim.scope, Instant::now()));
+        }
+        Ok(Err(over))
+    }
+
+    /// Looks which claims of a caller have ended in other instances; whether there are any.
+    async fn forget_ended(&self, scope: &ScopeDigest) -> Result<bool, StoreError> {
+        let known = self.quota.due_for_look(scope, Instant::now());
+        let seen = try_join_all(known.iter().map(|(key, _)| self.store.look(key))).await?;
+        let mut any = false;
+        for ((key, token), seen) in known.iter().zip(seen) {
+            if !seen.is_some_and(|seen| seen.row.is_held_by(token, seen.now)) {
+                self.quota.ended(scope, key, token);
+                any = true;
+            }
+        }
+        Ok(any)
     }
 
     /// Waits until there is a reason to ask again, or the time is over. The claim is marked first,
@@ -221,6 +279,7 @@ impl Service {
         metrics::counter!("fencepost_claims_given_back_total").increment(1);
         let result = self.store.release(release).await;
         self.calm.note(&result);
+        self.quota.ended(&claim.scope, &claim.key, &claim.token);
         self.waiters.wake(&claim.key);
         if let Err(error) = result {
             tracing::warn!(%error, "a claim won for a caller that went away stays until its lease ends");
@@ -230,9 +289,12 @@ impl Service {
     /// Stores an answer, whether or not the caller stays.
     pub async fn complete(self: &Arc<Self>, complete: Complete) -> Result<CompleteReply, StoreError> {
         self.detached(move |service| async move {
-            let key = complete.key.clone();
+            let (key, scope, token) = (complete.key.clone(), complete.scope, complete.token);
             let span = service.span("claim_complete");
             let result = service.store.complete(complete).instrument(span).await;
+            if result.is_ok() {
+                service.quota.ended(&scope, &key, &token);
+            }
             if matches!(result, Ok(CompleteReply::Refused { .. })) {
                 service.recent.note(&key, Told::Lost);
             }
@@ -245,9 +307,12 @@ impl Service {
     /// Gives a claim back, whether or not the caller stays.
     pub async fn release(self: &Arc<Self>, release: Release) -> Result<ReleaseReply, StoreError> {
         self.detached(move |service| async move {
-            let key = release.key.clone();
+            let (key, scope, token) = (release.key.clone(), release.scope, release.token);
             let span = service.span("claim_release");
             let result = service.store.release(release).instrument(span).await;
+            if result.is_ok() {
+                service.quota.ended(&scope, &key, &token);
+            }
             service.waiters.wake(&key);
             result
         })
@@ -372,7 +437,8 @@ fn told(outcome: &ClaimOutcome) -> Option<Told> {
         ClaimOutcome::Claimed { .. }
         | ClaimOutcome::InProgress { .. }
         | ClaimOutcome::OtherScheme(_)
-        | ClaimOutcome::Dead => None,
+        | ClaimOutcome::Dead
+        | ClaimOutcome::OverQuota(_) => None,
     }
 }
 

@@ -86,6 +86,8 @@ problem_kinds! {
     ClaimTooLate: 503, "claim_too_late", "The claim could not be made in time";
     /// Too much is in flight already.
     TooBusy: 503, "too_busy", "Too many guarded requests are in flight";
+    /// The caller has as many requests as it may have.
+    QuotaExceeded: 429, "quota_exceeded", "The caller's quota is used up";
     /// The host does not hold headers back as it must.
     HostOption: 503, "host_option", "The proxy is not set up to hold requests back";
     /// An exchange waited longer than its bound before it was forwarded.

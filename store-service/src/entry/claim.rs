@@ -1,6 +1,7 @@
 //! `claim`: who may run a request.
 
 use super::{Dead, Lease, Micros, Row, State, Step};
+use crate::quota::Over;
 use bytes::Bytes;
 use fencepost_protocol::claims::{ClaimRequest, OnLost, UnknownCause};
 use fencepost_protocol::{ClaimToken, Fingerprint, Scheme, ScopeDigest, StoreKey};
@@ -91,6 +92,8 @@ pub enum ClaimOutcome {
     OtherScheme(Scheme),
     /// The token was given back.
     Dead,
+    /// The caller has as many claims as it may have. Decided by the service; no store says so.
+    OverQuota(Over),
 }
 
 /// Decides a claim. `calm_ms` says for how long this instance has been able to hear renewals.
@@ -112,6 +115,12 @@ pub fn claim(row: Option<&Row>, claim: &Claim, now: Micros, calm_ms: u64) -> Ste
             Step::keep(other.unwrap_or_else(|| told(row, now)))
         }
     }
+}
+
+/// Would this be a new claim? Not where its own token holds the key: that is the same claim.
+pub fn begins_claim(row: Option<&Row>, asked: &Claim, now: Micros, calm_ms: u64) -> bool {
+    let is_same = row.is_some_and(|row| row.token == asked.token && matches!(row.state, State::Claimed(_)));
+    !is_same && matches!(claim(row, asked, now, calm_ms).reply, ClaimOutcome::Claimed { .. })
 }
 
 /// Nobody holds the key: a new claim, with a fence above all earlier ones.

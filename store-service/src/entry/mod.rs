@@ -14,7 +14,7 @@ mod settle;
 mod sweep;
 mod unknown;
 
-pub use claim::{Answer, Claim, ClaimOutcome, claim};
+pub use claim::{Answer, Claim, ClaimOutcome, begins_claim, claim};
 pub use complete::{Complete, complete};
 pub use held::{Hold, claim_held};
 pub use release::{Release, TOMBSTONE_MS, release};

@@ -165,6 +165,11 @@ impl Row {
         }
     }
 
+    /// Does this token hold the key, by a claim whose lease runs?
+    pub fn is_held_by(&self, token: &ClaimToken, now: Micros) -> bool {
+        self.token == *token && matches!(&self.state, State::Claimed(lease) if lease.until > now)
+    }
+
     /// Does the row still count?
     pub fn live(&self, now: Micros) -> bool {
         self.until().is_none_or(|until| until > now)

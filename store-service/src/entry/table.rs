@@ -82,6 +82,7 @@ fn word(step: &Step<ClaimOutcome>) -> String {
         ClaimOutcome::Unknown { .. } => "unknown",
         ClaimOutcome::OtherScheme(_) => "scheme",
         ClaimOutcome::Dead => "dead",
+        ClaimOutcome::OverQuota(_) => "over quota",
     };
     format!("{word}{}", if step.change == Change::Keep { "" } else { "+" })
 }
@@ -131,6 +132,9 @@ fn claim_table() {
             word(&claim(dead.as_ref(), &same, NOW, CALM)),
         ];
         assert_eq!(found, expected, "{name}");
+        let begins = [(&row, &same), (&row, &other), (&row, &scheme), (&dead, &same)]
+            .map(|(row, asked)| begins_claim(row.as_ref(), asked, NOW, CALM));
+        assert_eq!(begins, expected.map(|word| word == "new+"), "{name}");
     }
 }
 

@@ -33,8 +33,9 @@ pub async fn claim(State(api): State<Api>, request: Request) -> Answered {
         in_range("unknown_ttl_ms", request.unknown_ttl_ms, 1, TTL_MS_MAX)?;
         in_range("wait_ms", request.wait_ms, 0, PARK_MS_MAX)?;
         let wait = Duration::from_millis(request.wait_ms.into());
+        let knows_quota = request.knows_quota;
         let (outcome, parked_ms) = api.service.claim(request.into(), wait).await?;
-        let (reply, payload) = claim_reply(outcome, parked_ms)?;
+        let (reply, payload) = claim_reply(outcome, parked_ms, knows_quota)?;
         framed::reply(&api, reply, &[&payload.0, &payload.1])
     })
     .await
@@ -138,7 +139,11 @@ async fn timed(call: &'static str, work: impl Future<Output = Answered>) -> Answ
     result
 }
 
-fn claim_reply(outcome: ClaimOutcome, parked_ms: u32) -> Result<(ClaimReply, (Bytes, Bytes)), Problem> {
+fn claim_reply(
+    outcome: ClaimOutcome,
+    parked_ms: u32,
+    knows_quota: bool,
+) -> Result<(ClaimReply, (Bytes, Bytes)), Problem> {
     let mut payload = (Bytes::new(), Bytes::new());
     let (name, reply) = match outcome {
         ClaimOutcome::Claimed { fence, lease_until: _ } => {
@@ -166,6 +171,13 @@ fn claim_reply(outcome: ClaimOutcome, parked_ms: u32) -> Result<(ClaimReply, (By
         ClaimOutcome::Unknown { cause, left_ms } => ("unknown", ClaimReply::Unknown { cause, left_ms }),
         ClaimOutcome::OtherScheme(scheme) => ("other_scheme", ClaimReply::OtherScheme { scheme }),
         ClaimOutcome::Dead => ("dead", ClaimReply::Dead),
+        ClaimOutcome::OverQuota(over) => {
+            let retry_after_ms = u64::try_from(over.retry_after.as_millis()).unwrap_or(u64::MAX);
+            // A caller that can't read the refusal would release its token, and leave a row behind;
+            // one whose token is dead refuses as well, and does nothing more.
+            let reply = if knows_quota { ClaimReply::OverQuota { retry_after_ms } } else { ClaimReply::Dead };
+            ("over_quota", reply)
+        }
     };
     metrics::counter!("fencepost_claims_total", "outcome" => name).increment(1);
     Ok((reply, payload))

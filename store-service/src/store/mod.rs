@@ -152,6 +152,12 @@ pub trait Store: Send + Sync + 'static {
     /// One live entry as a person sees it; with its answer only where that is asked for.
     async fn entry(&self, key: &StoreKey, answer: bool) -> Result<Option<Entry>, StoreError>;
 
+    /// One live entry without its answer, for a decision that is not a person's: cheap, and many go
+    /// together.
+    async fn look(&self, key: &StoreKey) -> Result<Option<Entry>, StoreError> {
+        self.entry(key, false).await
+    }
+
     /// Live entries in the order of their keys, without their answers.
     async fn entries(&self, filter: Filter) -> Result<Vec<Entry>, StoreError>;
 

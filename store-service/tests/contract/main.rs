@@ -19,6 +19,7 @@ mod http_edges;
 mod instances;
 mod outages;
 mod people;
+mod quotas;
 mod random;
 mod served;
 mod server;
@@ -84,6 +85,11 @@ contract! {
     waiting::what_frees_callers_passes_while_no_more_may_wait,
     waiting::claim_won_for_a_caller_already_gone_is_given_back,
     waiting::callers_that_hang_up_poison_nothing,
+    quotas::of_claims_at_once_exactly_the_burst_is_made,
+    quotas::what_makes_no_claim_is_never_refused,
+    quotas::places_of_claims_that_ended_elsewhere_are_found,
+    quotas::claim_whose_key_fell_free_after_the_look_is_counted,
+    quotas::refused_claim_is_told_in_words_that_its_caller_knows,
     console::operator_settles_an_unknown_outcome_by_the_clients_key,
     people::unknown_outcome_ends_by_its_lifetime,
     people::answer_that_comes_after_a_persons_is_told_so,

@@ -68,7 +68,11 @@ impl Served {
     }
 
     async fn open(store: Arc<dyn Store>, tokens: Tokens, limits: Limits, tls: Option<ListenerTls>) -> Self {
-        let service = Service::new(store);
+        Self::of(Service::new(store), tokens, limits, tls).await
+    }
+
+    /// Of a service with bounds of its own.
+    pub async fn of(service: Arc<Service>, tokens: Tokens, limits: Limits, tls: Option<ListenerTls>) -> Self {
         let api = Api::new(service.clone(), tokens, None);
         let options = ServerOptions { drain_timeout: Duration::from_secs(5) };
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), api, options).await.unwrap();
@@ -137,6 +141,7 @@ pub fn claim_request(claim: &Claim, wait_ms: u32) -> ClaimRequest {
         on_lost: claim.on_lost,
         unknown_ttl_ms: claim.unknown_ttl_ms,
         wait_ms,
+        knows_quota: true,
     }
 }
 

@@ -207,11 +207,22 @@ pub async fn what_frees_callers_passes_while_no_more_may_wait(kind: StoreKind) {
     parked(&service, 0).await;
 }
 
-/// A store whose claims are decided at once and told only when the gate opens.
-struct Gated {
-    inner: Arc<dyn Store>,
-    gate: Semaphore,
-    decided: Semaphore,
+/// A store whose claims and looks are decided at once and told only when their gate opens.
+pub struct Gated {
+    pub inner: Arc<dyn Store>,
+    pub gate: Semaphore,
+    pub decided: Semaphore,
+    pub look_gate: Semaphore,
+    pub looked: Semaphore,
+}
+
+impl Gated {
+    /// With both gates closed.
+    pub fn new(inner: Arc<dyn Store>) -> Arc<Self> {
+        let closed = || Semaphore::new(0);
+        let (gate, decided, look_gate, looked) = (closed(), closed(), closed(), closed());
+        Arc::new(Self { inner, gate, decided, look_gate, looked })
+    }
 }
 
 #[async_trait]
@@ -246,6 +257,12 @@ impl Store for Gated {
     async fn entry(&self, key: &StoreKey, answer: bool) -> Result<Option<Entry>, StoreError> {
         self.inner.entry(key, answer).await
     }
+    async fn look(&self, key: &StoreKey) -> Result<Option<Entry>, StoreError> {
+        let seen = self.inner.look(key).await;
+        self.looked.add_permits(1);
+        self.look_gate.acquire().await.unwrap().forget();
+        seen
+    }
     async fn entries(&self, filter: Filter) -> Result<Vec<Entry>, StoreError> {
         self.inner.entries(filter).await
     }
@@ -263,8 +280,7 @@ impl Store for Gated {
 /// A claim that was won for a caller that had gone away is given back.
 pub async fn claim_won_for_a_caller_already_gone_is_given_back(kind: StoreKind) {
     let bed = Bed::real(kind).await;
-    let gated =
-        Arc::new(Gated { inner: bed.store.clone(), gate: Semaphore::new(0), decided: Semaphore::new(0) });
+    let gated = Gated::new(bed.store.clone());
     let service = Service::new(gated.clone());
     let caller = {
         let service = service.clone();

@@ -31,6 +31,7 @@ fn claim(number: u8, by: u8) -> ClaimRequest {
         on_lost: OnLost::Hold,
         unknown_ttl_ms: 86_400_000,
         wait_ms: 0,
+        knows_quota: true,
     }
 }
 

@@ -30,6 +30,7 @@ pub fn claim(key: &StoreKey, random: &mut Random, wait_ms: u32) -> Result<(Claim
         on_lost: OnLost::Hold,
         unknown_ttl_ms: 86_400_000,
         wait_ms,
+        knows_quota: true,
     };
     Ok((token, frame::encode(&request, &[])?.into()))
 }

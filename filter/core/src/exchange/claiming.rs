@@ -122,6 +122,7 @@ impl Exchange {
             on_lost: self.policy.on_lost,
             unknown_ttl_ms: self.policy.response.unknown_ttl_ms,
             wait_ms,
+            knows_quota: true,
         };
         let timeout_ms = world.store_timeout_ms.saturating_add(wait_ms);
         let due_at = world.now_ms.saturating_add(u64::from(timeout_ms)).saturating_add(limits::CALL_GRACE_MS);
@@ -201,6 +202,9 @@ impl Exchange {
             ClaimReply::OtherScheme { .. } => self.refuse_or_end(other_scheme(), Outcome::Mismatch, effects),
             // Only a release of ours makes a token dead, and then nobody waits for the claim.
             ClaimReply::Dead => self.refuse_or_end(store_unavailable(), Outcome::StoreUnavailable, effects),
+            ClaimReply::OverQuota { retry_after_ms } => {
+                self.refuse_or_end(over_quota(retry_after_ms), Outcome::OverQuota, effects);
+            }
         }
     }
 
@@ -324,6 +328,11 @@ fn store_unavailable() -> Problem {
 pub(super) fn too_busy() -> Problem {
     let detail = "too many bodies are held by this proxy; nothing was forwarded, try again with the same key";
     Problem::new(ProblemKind::TooBusy, detail).retry_after_ms(RETRY_AFTER_CONFLICT_MS)
+}
+
+fn over_quota(retry_after_ms: u64) -> Problem {
+    let detail = "this caller has as many requests as it may have now; nothing was forwarded, try again with the same key";
+    Problem::new(ProblemKind::QuotaExceeded, detail).retry_after_ms(retry_after_ms)
 }
 
 fn claim_too_late() -> Problem {

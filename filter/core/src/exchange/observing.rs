@@ -186,6 +186,7 @@ impl Exchange {
             Ok((ClaimReply::Mismatch | ClaimReply::OtherScheme { .. }, _)) => Outcome::WouldMismatch,
             Ok((ClaimReply::Unknown { .. }, _)) => Outcome::WouldUnknown,
             Ok((ClaimReply::Dead, _)) => Outcome::WouldStoreUnavailable,
+            Ok((ClaimReply::OverQuota { .. }, _)) => Outcome::WouldOverQuota,
             Err(failure) => {
                 effects.push(Effect::Warn(format!("claim of entry {} failed: {}", claim.key, failure)));
                 effects.push(Effect::Result(Outcome::WouldStoreUnavailable));

@@ -51,6 +51,8 @@ outcomes! {
     Cancelled: "cancelled",
     /// The store could not decide; nothing was forwarded.
     StoreUnavailable: "store_unavailable",
+    /// The caller has as many requests as it may have; nothing was forwarded.
+    OverQuota: "over_quota",
     /// The request was refused before any claim.
     Refused: "refused",
     /// The same payload of the same caller came under another key a short time ago.
@@ -79,6 +81,8 @@ outcomes! {
     WouldUnknown: "would_unknown",
     /// Observed: the store did not decide.
     WouldStoreUnavailable: "would_store_unavailable",
+    /// Observed: the caller had as many requests as it may have.
+    WouldOverQuota: "would_over_quota",
     /// Observed: no key where one is required.
     WouldRefuseKeyMissing: "would_refuse_key_missing",
     /// Observed: a malformed key.
@@ -119,6 +123,7 @@ impl Outcome {
             | ProblemKind::ClaimTooLate
             | ProblemKind::TooBusy
             | ProblemKind::UpstreamUnreached => Self::WouldStoreUnavailable,
+            ProblemKind::QuotaExceeded => Self::WouldOverQuota,
             ProblemKind::Oversized => Self::WouldReplay,
             // Routes that admit grants are never observed.
             ProblemKind::GrantMissing

@@ -200,6 +200,7 @@ fn each_refusal_of_the_store_has_its_own_code_and_forwards_nothing() {
         (ClaimReply::OtherScheme { scheme }, 409, "other_scheme"),
         (ClaimReply::Mismatch, 422, "key_reused"),
         (ClaimReply::Dead, 503, "store_unavailable"),
+        (ClaimReply::OverQuota { retry_after_ms: 1_500 }, 429, "quota_exceeded"),
     ] {
         let mut rig = Rig::new(conflict);
         rig.request("{}");
@@ -609,6 +610,7 @@ fn what_the_store_says_of_an_observed_request_is_counted_and_changes_nothing() {
         (ClaimReply::OtherScheme { scheme }, Outcome::WouldMismatch),
         (ClaimReply::Unknown { cause: UnknownCause::Timeout, left_ms: 5 }, Outcome::WouldUnknown),
         (ClaimReply::Dead, Outcome::WouldStoreUnavailable),
+        (ClaimReply::OverQuota { retry_after_ms: 5 }, Outcome::WouldOverQuota),
     ] {
         let (mut rig, _) = observed("");
         assert_eq!(rig.reply(Call::Claim, reply, &[]), [Effect::Result(outcome)]);

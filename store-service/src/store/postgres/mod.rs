@@ -13,6 +13,7 @@ mod batch;
 mod chore;
 mod claim_acquire;
 mod claim_complete;
+mod claim_look;
 mod claim_mark_waited;
 mod claim_release;
 mod claim_renew;
@@ -43,6 +44,7 @@ use batch::{Answers, Queue, RunError, Told};
 use chore::Chore;
 use claim_acquire::ClaimAcquire;
 use claim_complete::ClaimComplete;
+use claim_look::ClaimLook;
 use claim_mark_waited::ClaimMarkWaited;
 use claim_release::ClaimRelease;
 use claim_renew::ClaimRenew;
@@ -98,6 +100,7 @@ pub struct Postgres {
     settles: Arc<Queue<EntrySettle>>,
     reads: Arc<Queue<EntryRead>>,
     marks: Arc<Queue<ClaimMarkWaited>>,
+    looks: Arc<Queue<ClaimLook>>,
     notices: Arc<Queue<Notice>>,
     desk: Arc<PostgresDesk>,
     instance: String,
@@ -136,6 +139,7 @@ impl Postgres {
         let reads = finish.queue(&clock);
         let notices = finish.queue(&clock);
         let marks = claims.queue(&clock);
+        let looks = claims.queue(&clock);
         let ears = Arc::new(Ears::new(Hearing::Polling("not connected yet".into())));
         let mut workers = claims.start(options.claim_connections.max(1), &connector, store_id);
         workers.extend(finish.start(options.finish_connections.max(1), &connector, store_id));
@@ -158,6 +162,7 @@ impl Postgres {
             settles,
             reads,
             marks,
+            looks,
             notices,
             desk,
             instance,
@@ -278,6 +283,10 @@ impl Store for Postgres {
             Read::Entries(entries) => Ok(entries.into_iter().next()),
             Read::Audit(_) => Ok(None),
         }
+    }
+
+    async fn look(&self, key: &StoreKey) -> Result<Option<Entry>, StoreError> {
+        self.looks.ask(key.clone()).await
     }
 
     async fn entries(&self, filter: Filter) -> Result<Vec<Entry>, StoreError> {

@@ -75,6 +75,7 @@ pub static ALL: [Sql; COUNT] = [
     sql!("sweep_drop_ended", hot = false, [TIMESTAMPTZ, INT8]),
     sql!("heartbeat", hot = false, []),
     sql!("claim_mark_waited", hot = true, [TEXT_ARRAY]),
+    sql!("claim_look", hot = true, [TEXT_ARRAY, TIMESTAMPTZ]),
     sql!("notice_send", hot = false, [TEXT_ARRAY]),
     sql!(
         "entry_settle",
@@ -119,6 +120,7 @@ pub enum Name {
     SweepDropEnded,
     Heartbeat,
     ClaimMarkWaited,
+    ClaimLook,
     NoticeSend,
     EntrySettle,
     EntryShow,
@@ -162,6 +164,7 @@ mod tests {
         assert_eq!(Name::ClaimGiveBack.sql().name, "claim_give_back");
         assert_eq!(Name::SweepDropEnded.sql().name, "sweep_drop_ended");
         assert_eq!(Name::Heartbeat.sql().name, "heartbeat");
+        assert_eq!(Name::ClaimLook.sql().name, "claim_look");
         assert_eq!(Name::NoticeSend.sql().name, "notice_send");
         assert_eq!(Name::EntryList.sql().name, "entry_list");
         assert_eq!(Name::InstanceLeave.sql().name, "instance_leave");

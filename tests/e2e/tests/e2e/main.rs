@@ -15,6 +15,7 @@ mod mesh;
 mod mutual_tls;
 mod off_by_default;
 mod policies;
+mod quotas;
 mod rig;
 mod rig_service;
 mod scopes;
