@@ -13,11 +13,11 @@ mod operation;
 pub mod postgres;
 pub mod sqlite;
 
-pub use erase::{BATCH as ERASE_BATCH, EraseOrder, Erased};
+pub use erase::{BATCH as ERASE_BATCH, EraseCursor, EraseOrder, Erased, Place as ErasePlace, Whose};
 pub use free::{FreeDone, FreeOrder, Freed};
 pub use grant::{GrantFilter, GrantSeen, GrantState};
 pub use hold::{HoldDone, HoldOrder, HoldSeen};
-pub use note::{Line, Note, entry_subject, grant_subject, hold_subject, scope_subject};
+pub use note::{Line, Note, entry_subject, grant_subject, hold_subject, whose_subject};
 pub use operation::{
     Ending, OperationFilter, OperationOrder, OperationSeen, OperationSettled, OperationVersion,
     OperationVersionError, settle,

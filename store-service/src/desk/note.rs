@@ -1,8 +1,8 @@
 //! Lines of the desk's audit. They are appended by the statement that does what they tell.
 
+use super::Whose;
 use crate::entry::Micros;
 use crate::grant::token::GrantKey;
-use fencepost_protocol::ScopeDigest;
 
 /// One line: what a person did.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,9 +58,12 @@ pub fn hold_subject(id: i64) -> String {
     format!("hold {id}")
 }
 
-/// Subject of lines about all entries of one caller.
-pub fn scope_subject(scope: &ScopeDigest) -> String {
-    format!("scope {}", scope.to_hex())
+/// Subject of lines about all that is stored of one caller.
+pub fn whose_subject(whose: &Whose) -> String {
+    match whose {
+        Whose::Scope(scope) => format!("scope {}", scope.to_hex()),
+        Whose::Caller(caller) => format!("caller {}", serde_json::json!([caller.namespace, caller.id])),
+    }
 }
 
 /// Subject of lines about an entry.

@@ -1,20 +1,18 @@
-//! `/v1/operator/holds`, `/v1/operator/grants/release` and `/v1/operator/erase`: what is decided
-//! about many at once.
+//! `/v1/operator/holds` and `/v1/operator/grants/release`: what is decided about many at once.
 
 pub use super::entries::reasoned;
 use super::entries::{Answered, json, key, order, wrong};
-use super::{Api, Problem, Role};
-use crate::desk::{EraseOrder as Erase, FreeDone, FreeOrder as Free, HoldDone, HoldOrder as Hold, HoldSeen};
+use super::{Api, Problem};
+use crate::desk::{FreeDone, FreeOrder as Free, HoldDone, HoldOrder as Hold, HoldSeen};
 use crate::entry::Micros;
 use crate::grant::token::GrantKey;
 use crate::operator::desk_model::{
-    EraseOrder, EraseReply, FreeOrder, FreeReply, GrantReleaseOrder, HoldOrder, HoldView, HoldsReply,
-    LiftOrder,
+    FreeOrder, FreeReply, GrantReleaseOrder, HoldOrder, HoldView, HoldsReply, LiftOrder,
 };
 use axum::extract::{Path, Request, State as Shared};
 use axum::http::StatusCode;
+use fencepost_protocol::StoreKey;
 use fencepost_protocol::claims::TTL_MS_MAX;
-use fencepost_protocol::{ScopeDigest, StoreKey};
 
 /// Latest time that can be written, in microseconds since 1970: the end of the year 9999.
 const SINCE_US_MAX: i64 = 253_402_300_799_999_999;
@@ -77,27 +75,6 @@ pub async fn release_grant(Shared(api): Shared<Api>, request: Request) -> Answer
     let key = GrantKey { issuer, key_tenant, grant_id };
     at.desk.release_grant(key, at.who, reason).await?;
     json(&serde_json::json!({ "released": true }))
-}
-
-/// `POST /v1/operator/erase`
-pub async fn erase(Shared(api): Shared<Api>, request: Request) -> Answered {
-    let (parts, body) = request.into_parts();
-    let caller = api.tokens.caller(&parts, Role::Operator)?;
-    let EraseOrder { scope, reason, after } = order(&parts.headers, body).await?;
-    let scope = ScopeDigest::parse(&scope).map_err(|_| wrong("scope", "32 hex digits"))?;
-    let after = after.as_deref().map(key).transpose()?;
-    let prefixes = caller.bound_to().map(<[String]>::to_vec);
-    let (who, reason) = (caller.name(), reasoned(reason)?);
-    tracing::info!(scope = scope.to_hex(), who, "erasing answers");
-    let order = Erase { scope, prefixes, after, who, reason };
-    let erased = api.any_desk()?.erase(order).await?;
-    metrics::counter!("fencepost_orders_total", "action" => "erase").increment(erased.answers);
-    json(&EraseReply {
-        answers: erased.answers,
-        left: erased.left,
-        looked: erased.looked,
-        next: erased.next.map(|key| key.to_string()),
-    })
 }
 
 /// An order that makes sense.

@@ -8,6 +8,7 @@ mod claims;
 mod console;
 mod desk;
 mod entries;
+mod erase;
 mod framed;
 mod grant_claims;
 mod grant_list;
@@ -139,6 +140,6 @@ fn operators(api: &Api) -> Router<Api> {
         .route("/v1/operator/holds", get(holds::list).post(holds::begin))
         .route("/v1/operator/holds/{id}/lift", post(holds::lift))
         .route("/v1/operator/holds/{id}/free", post(holds::free))
-        .route("/v1/operator/erase", post(holds::erase))
+        .route("/v1/operator/erase", post(erase::erase))
         .route_layer(axum::middleware::from_fn_with_state(api.clone(), near::guarded))
 }

@@ -249,28 +249,57 @@ pub struct GrantReleaseOrder {
     pub reason: String,
 }
 
-/// Erases answers, in one bounded batch.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// Erases answers, in one bounded batch. Exactly one of `scope` and `caller` is given.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EraseOrder {
     /// Digest of the caller's scope, as entries show it.
-    pub scope: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// The caller of operations, by name; entries do not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<CallerName>,
     /// Why.
     pub reason: String,
-    /// Only keys behind this one: what `next` of the last batch said.
+    /// Only what comes behind this: what `next` of the last batch said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+}
+
+/// A caller of operations.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallerName {
+    /// Namespace of its id.
+    pub namespace: String,
+    /// Its id.
+    pub id: String,
 }
 
 /// What a batch did.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct EraseReply {
-    /// Answers that were replaced.
+    /// Answers of entries that were replaced.
     pub answers: u64,
-    /// Claims and unknown outcomes of the caller: left as they are.
+    /// Answers of operations that were replaced.
+    pub operation_answers: u64,
+    /// Claims, unknown outcomes and operations without an end of the caller: left as they are.
     pub left: u64,
     /// Rows looked at.
     pub looked: u64,
     /// Where to go on; null: this was the end.
     pub next: Option<String>,
+    /// Within what bounds the order was carried out.
+    pub covered: Covered,
+}
+
+/// The bounds of an order that erases.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Covered {
+    /// Only keys with these prefixes, to which the token is bound; null: all keys.
+    pub key_prefixes: Option<Vec<String>>,
+    /// Are entries looked through?
+    pub entries: bool,
+    /// Are operations looked through, of all issuers? A token bound to key prefixes reaches none.
+    pub operations: bool,
 }

@@ -4,7 +4,8 @@ use crate::bed::*;
 use fencepost_protocol::claims::{ReleaseCause, UnknownCause};
 use fencepost_protocol::{ScopeDigest, StoreKey};
 use fencepost_store::desk::{
-    Desk, EraseOrder, FreeDone, FreeOrder, Freed, HoldDone, HoldOrder, HoldSeen, hold_subject, scope_subject,
+    Desk, EraseCursor, EraseOrder, FreeDone, FreeOrder, Freed, HoldDone, HoldOrder, HoldSeen, Whose,
+    hold_subject, whose_subject,
 };
 use fencepost_store::entry::{Claim, ClaimOutcome, Micros, Ruling, SettleReply};
 use fencepost_store::store::StoreKind;
@@ -189,7 +190,8 @@ pub async fn lifted_hold_frees_only_what_no_other_hold_holds(kind: StoreKind) {
 }
 
 fn erase_order(scope: ScopeDigest) -> EraseOrder {
-    EraseOrder { scope, prefixes: None, after: None, who: "ann".into(), reason: "asked to forget".into() }
+    let (who, reason) = ("ann".into(), "asked to forget".into());
+    EraseOrder { whose: Whose::Scope(scope), prefixes: None, after: None, who, reason }
 }
 
 /// The answers go, the keys stay used; nothing else is touched.
@@ -209,9 +211,11 @@ pub async fn erased_answer_is_gone_and_its_key_stays_used(kind: StoreKind) {
     let before = bed.store.entry(&key(1), false).await.unwrap().unwrap().row.version();
 
     let bound = EraseOrder { prefixes: Some(vec!["other".into()]), ..erase_order(alice) };
-    assert_eq!(desk(&bed).erase(bound).await.unwrap().answers, 0);
+    let erased = desk(&bed).erase(bound).await.unwrap();
+    assert_eq!((erased.answers, erased.next), (0, None), "operations have no prefix");
     let erased = desk(&bed).erase(erase_order(alice)).await.unwrap();
-    assert_eq!((erased.answers, erased.left, erased.looked, erased.next), (2, 2, 5, None));
+    let next = Some(EraseCursor::Operations);
+    assert_eq!((erased.answers, erased.left, erased.looked, erased.next), (2, 2, 5, next));
     for number in [1, 2] {
         let ClaimOutcome::Completed(told) = bed.claim(&claim(number, 2)).await else { panic!() };
         let body: serde_json::Value = serde_json::from_slice(&told.body).unwrap();
@@ -225,7 +229,7 @@ pub async fn erased_answer_is_gone_and_its_key_stays_used(kind: StoreKind) {
     assert_ne!(before, after, "an order about what was seen before does nothing");
     // Again: there is nothing left, and nothing to write down.
     assert_eq!(desk(&bed).erase(erase_order(alice)).await.unwrap().answers, 0);
-    let lines = desk(&bed).lines(scope_subject(&alice)).await.unwrap();
+    let lines = desk(&bed).lines(whose_subject(&Whose::Scope(alice))).await.unwrap();
     let [line] = &lines[..] else { panic!("{lines:?}") };
     assert_eq!((&line.action[..], &line.state_after[..]), ("erase", "2 answers erased"));
 }
@@ -247,15 +251,12 @@ async fn erasing_works_in_bounded_batches__postgres() {
         .unwrap();
     let scope = ScopeDigest::from_bytes([1; 16]);
     let (mut answers, mut batches, mut after) = (0, 0, None);
-    loop {
+    while after != Some(EraseCursor::Operations) {
         let erased = desk(&bed).erase(EraseOrder { after, ..erase_order(scope) }).await.unwrap();
         assert!(erased.looked <= 5_000);
         answers += erased.answers;
         batches += 1;
         after = erased.next;
-        if after.is_none() {
-            break;
-        }
     }
     assert_eq!((answers, batches), (4_000, 3));
     let left = "SELECT count(*) FROM fencepost.entries WHERE body = 'secret'";

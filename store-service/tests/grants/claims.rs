@@ -52,11 +52,11 @@ async fn served(place: &Place) -> Served {
     serve(&place.url, None, false).await
 }
 
-fn frame(path: &str, head: &impl serde::Serialize, payload: &[&[u8]]) -> Call {
+pub fn frame(path: &str, head: &impl serde::Serialize, payload: &[&[u8]]) -> Call {
     Call::post(path).header("content-type", FRAME_MEDIA_TYPE).body(encode(head, payload).unwrap())
 }
 
-fn request(token: &str, operation: &OperationId) -> GrantClaimRequest {
+pub fn request(token: &str, operation: &OperationId) -> GrantClaimRequest {
     crate::support::request(token, operation.clone()).into()
 }
 
@@ -85,7 +85,7 @@ async fn admitted(served: &Served) -> (String, OperationId) {
     (token, operation)
 }
 
-fn finish(outcome: FinishOutcome, answer: Option<AnswerHead>) -> FinishRequest {
+pub fn finish(outcome: FinishOutcome, answer: Option<AnswerHead>) -> FinishRequest {
     FinishRequest {
         v: 1,
         owner_version: 1,
@@ -117,7 +117,7 @@ async fn finished(
     finish_as(served, operation, &finish(outcome, Some(head)), &[&block, &answer.body]).await
 }
 
-fn odd_answer() -> StoredAnswer {
+pub fn odd_answer() -> StoredAnswer {
     StoredAnswer {
         status: 201,
         headers: vec![
@@ -130,7 +130,7 @@ fn odd_answer() -> StoredAnswer {
     }
 }
 
-fn stored(reply: (GrantClaimReply, Vec<u8>)) -> (OperationStatus, Option<StoredAnswer>) {
+pub fn stored(reply: (GrantClaimReply, Vec<u8>)) -> (OperationStatus, Option<StoredAnswer>) {
     match reply.0 {
         GrantClaimReply::Before { operation, answer } => {
             (operation.status, answer.map(|head| head.read(&reply.1).unwrap()))
@@ -139,7 +139,7 @@ fn stored(reply: (GrantClaimReply, Vec<u8>)) -> (OperationStatus, Option<StoredA
     }
 }
 
-fn refused(code: GrantRefusal, reason: Option<&str>) -> (GrantClaimReply, Vec<u8>) {
+pub fn refused(code: GrantRefusal, reason: Option<&str>) -> (GrantClaimReply, Vec<u8>) {
     (GrantClaimReply::Refused { code, reason: reason.map(str::to_owned) }, Vec::new())
 }
 

@@ -155,7 +155,7 @@ async fn answers_of_a_caller_are_erased_from_the_command_line() {
     assert_eq!(said(&wrong).0, 1);
     let (code, text) =
         office.typed("operator", &["erase", "--scope-digest", &"0".repeat(32), "--reason", "r"], "y\n").await;
-    assert!(code == 0 && text.contains("0 answers erased"), "{text}");
+    assert!(code == 0 && text.contains("0 answers erased, and 0 of operations"), "{text}");
     assert_eq!(
         told(&office.call("admit", Call::post("/v1/operator/erase").json(&json!({}))).await).1,
         "role"

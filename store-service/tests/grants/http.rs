@@ -14,7 +14,8 @@ pub struct Served {
     folder: TempDir,
 }
 
-/// One service with these further arguments, and tokens `admit`, `issue`, `revoke`, `operator`.
+/// One service with these further arguments, and tokens `admit`, `issue`, `revoke`, `operator`, and
+/// `bound`, an operator's for the keys of `test`.
 pub async fn serve(store: &str, settings: Option<Value>, tokens: bool) -> Served {
     let signer = Signer::new(1);
     let folder = tempfile::tempdir().unwrap();
@@ -24,9 +25,10 @@ pub async fn serve(store: &str, settings: Option<Value>, tokens: bool) -> Served
     std::fs::write(&file, settings.to_string()).unwrap();
     options = options.arguments(&["--issuers", file.to_str().unwrap()]);
     if tokens {
-        let entries = ["admit", "issue", "revoke", "operator", "filter"].map(|role| {
-            let sha = hex::encode(Sha256::digest(role.as_bytes()));
-            let prefixes: &[&str] = if role == "filter" { &["test"] } else { &[] };
+        let entries = ["admit", "issue", "revoke", "operator", "filter", "bound"].map(|token| {
+            let sha = hex::encode(Sha256::digest(token.as_bytes()));
+            let prefixes: &[&str] = if matches!(token, "filter" | "bound") { &["test"] } else { &[] };
+            let role = if token == "bound" { "operator" } else { token };
             json!({"token_sha256": sha, "roles": [role], "key_prefixes": prefixes})
         });
         let file = folder.path().join("tokens.json");

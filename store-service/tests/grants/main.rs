@@ -9,6 +9,7 @@ mod claims;
 mod console;
 mod cutting;
 mod desk;
+mod erasing;
 mod holds;
 mod http;
 mod operations;

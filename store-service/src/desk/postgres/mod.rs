@@ -1,13 +1,13 @@
 //! The desk on PostgreSQL: any number of instances, decided by the database. It connects when
 //! somebody first uses it.
 
+mod params;
 mod read;
 pub mod statements;
 
 use super::{
-    Desk, EraseOrder, Erased, FreeDone, FreeOrder, GrantFilter, GrantSeen, HoldDone, HoldOrder, HoldSeen,
-    Line, Note, OperationFilter, OperationOrder, OperationSeen, OperationSettled, erase, free, scope_subject,
-    settle,
+    Desk, EraseOrder, ErasePlace, Erased, FreeDone, FreeOrder, GrantFilter, GrantSeen, HoldDone, HoldOrder,
+    HoldSeen, Line, Note, OperationFilter, OperationOrder, OperationSeen, OperationSettled, free, settle,
 };
 use crate::entry::TOMBSTONE_MS;
 use crate::grant::postgres::pool::{Failure, Params, Plans, Pool};
@@ -163,20 +163,19 @@ impl Desk for PostgresDesk {
     }
 
     async fn erase(&self, order: EraseOrder) -> Result<Erased, StoreError> {
-        let (headers, body) = erase::marker();
-        let params: Params = vec![
-            Box::new(order.scope.as_bytes().to_vec()),
-            Box::new(order.prefixes),
-            Box::new(order.after.map(|key| key.as_str().to_owned())),
-            Box::new(i64::from(erase::BATCH)),
-            Box::new(i16::try_from(erase::STATUS).unwrap_or(i16::MAX)),
-            Box::new(headers),
-            Box::new(body),
-            Box::new(order.who),
-            Box::new(scope_subject(&order.scope)),
-            Box::new(order.reason),
-        ];
-        read::erased(&self.run(&statements::ENTRY_ERASE, params).await?)
+        match order.place() {
+            ErasePlace::Entries(scope, after) => {
+                let params = params::entry_erase(&order, scope, after);
+                read::erased_entries(
+                    &self.run(&statements::ENTRY_ERASE, params).await?,
+                    order.behind_entries(),
+                )
+            }
+            ErasePlace::Operations(after) => {
+                let params = params::operation_erase(&order, after);
+                read::erased_operations(&self.run(&statements::OPERATION_ERASE, params).await?)
+            }
+        }
     }
 
     async fn lines(&self, subject: String) -> Result<Vec<Line>, StoreError> {

@@ -1,7 +1,9 @@
 //! Rows of the desk's statements, decoded.
 
 use crate::desk::free::BATCH as FREE_BATCH;
-use crate::desk::{ERASE_BATCH, Erased, FreeDone, Freed, GrantSeen, HoldSeen, Line, OperationSeen};
+use crate::desk::{
+    ERASE_BATCH, EraseCursor, Erased, FreeDone, Freed, GrantSeen, HoldSeen, Line, OperationSeen,
+};
 use crate::entry::Micros;
 use crate::grant::store::read_status;
 use crate::grant::token::GrantKey;
@@ -108,14 +110,31 @@ pub fn freed(rows: &[Row]) -> Result<FreeDone, StoreError> {
     Ok(FreeDone::Done(Freed { freed: count(row, "freed")?, kept: count(row, "kept")?, next }))
 }
 
-/// What a batch of erasing did.
-pub fn erased(rows: &[Row]) -> Result<Erased, StoreError> {
+/// What a batch of erasing among entries did.
+pub fn erased_entries(rows: &[Row], behind: Option<EraseCursor>) -> Result<Erased, StoreError> {
     let row = only(rows)?;
     Ok(Erased {
         answers: count(row, "answers")?,
+        operations: 0,
         left: count(row, "entries_left")?,
         looked: count(row, "looked")?,
-        next: next(row, ERASE_BATCH)?,
+        next: next(row, ERASE_BATCH)?.map(EraseCursor::Entry).or(behind),
+    })
+}
+
+/// What a batch of erasing among operations did.
+pub fn erased_operations(rows: &[Row]) -> Result<Erased, StoreError> {
+    let row = only(rows)?;
+    let looked = count(row, "looked")?;
+    let last: Option<&str> = get(row, "last")?;
+    let next = last.filter(|_| looked == u64::from(ERASE_BATCH)).map(OperationId::parse).transpose();
+    let next = next.map_err(|_| StoreError::Broken("an operation has a bad operation id".into()))?;
+    Ok(Erased {
+        answers: 0,
+        operations: count(row, "answers")?,
+        left: count(row, "operations_left")?,
+        looked,
+        next: next.map(EraseCursor::Operation),
     })
 }
 

@@ -41,6 +41,9 @@ statements! {
     /// Erases answers.
     ENTRY_ERASE = "entry_erase"
         [BYTEA, TEXT_ARRAY, TEXT, INT8, INT2, BYTEA, BYTEA, TEXT, TEXT, TEXT];
+    /// Erases answers of operations.
+    OPERATION_ERASE = "operation_erase"
+        [TEXT, TEXT, TEXT, TEXT, INT8, INT4, BYTEA, BYTEA, TEXT, TEXT, TEXT, TEXT];
     /// Writes a line.
     DESK_NOTE = "desk_note" [TEXT, TEXT, TEXT, TEXT, TEXT, TEXT];
 }

@@ -1,7 +1,7 @@
 //! Freeing what a lifted hold has held. Inside the write lock.
 
+use super::hold::{holds, note};
 use super::statements;
-use super::wide::{holds, note};
 use crate::desk::free::BATCH;
 use crate::desk::{FreeDone, FreeOrder, Freed};
 use crate::entry::{Micros, TOMBSTONE_MS};

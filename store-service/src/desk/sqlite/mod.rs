@@ -1,9 +1,10 @@
 //! The desk in the SQLite file: each decision reads and writes inside the file's write lock, by the
 //! clock as it is there.
 
+mod erase;
 mod free;
+mod hold;
 pub mod statements;
-mod wide;
 
 use super::{
     Desk, EraseOrder, Erased, FreeDone, FreeOrder, GrantFilter, GrantSeen, GrantState, HoldDone, HoldOrder,
@@ -71,11 +72,11 @@ impl Desk for SqliteDesk {
     }
 
     async fn holds(&self) -> std::result::Result<Vec<HoldSeen>, StoreError> {
-        self.beside.run(move |tx, now| wide::holds(tx, now, None)).await
+        self.beside.run(move |tx, now| hold::holds(tx, now, None)).await
     }
 
     async fn begin_hold(&self, order: HoldOrder) -> std::result::Result<HoldDone, StoreError> {
-        self.beside.run(move |tx, now| wide::begin_hold(tx, now, &order)).await
+        self.beside.run(move |tx, now| hold::begin_hold(tx, now, &order)).await
     }
 
     async fn lift_hold(
@@ -84,7 +85,7 @@ impl Desk for SqliteDesk {
         who: String,
         reason: String,
     ) -> std::result::Result<HoldDone, StoreError> {
-        self.beside.run(move |tx, now| wide::lift_hold(tx, now, id, &who, &reason)).await
+        self.beside.run(move |tx, now| hold::lift_hold(tx, now, id, &who, &reason)).await
     }
 
     async fn free_held(&self, order: FreeOrder) -> std::result::Result<FreeDone, StoreError> {
@@ -92,7 +93,7 @@ impl Desk for SqliteDesk {
     }
 
     async fn erase(&self, order: EraseOrder) -> std::result::Result<Erased, StoreError> {
-        self.beside.run(move |tx, now| wide::erase(tx, now, &order)).await
+        self.beside.run(move |tx, now| erase::erase(tx, now, &order)).await
     }
 
     async fn lines(&self, subject: String) -> std::result::Result<Vec<Line>, StoreError> {

@@ -35,6 +35,10 @@ statements! {
     ENTRY_PAGE = "entry_page";
     /// Erases an answer.
     ENTRY_ERASE = "entry_erase";
+    /// Operations, to look for those of a caller.
+    OPERATION_PAGE = "operation_page";
+    /// Erases an answer.
+    OPERATION_ERASE = "operation_erase";
     /// Writes a line.
     DESK_NOTE = "desk_note";
 }

@@ -1,7 +1,8 @@
 -- operation_answer: the answer that was stored with an operation's final outcome. Who may see it is
 -- decided by the caller, before.
 --
--- Isolation: READ COMMITTED. An answer never changes, so reading it after the status is one view.
+-- Isolation: READ COMMITTED. An answer stays, or is erased for ever, so reading it after the status is one
+-- view.
 -- Locks: none. Outcomes: one row, or none where no answer was stored.
 --
 -- $1 operation id

@@ -1,11 +1,8 @@
-//! What is done to many at once: holds, and erasing. Inside the write lock.
+//! Holds. Inside the write lock.
 
 use super::{statements, write_line};
-use crate::desk::{
-    EraseOrder, Erased, HoldDone, HoldOrder, HoldSeen, Line, erase as marker, hold_subject, scope_subject,
-};
+use crate::desk::{HoldDone, HoldOrder, HoldSeen, Line, hold_subject};
 use crate::entry::Micros;
-use fencepost_protocol::StoreKey;
 use rusqlite::{Result, Row, Transaction, params};
 
 /// Holds, the newest first, or one.
@@ -80,51 +77,4 @@ pub fn note(
         reason: reason.to_owned(),
     };
     write_line(tx, &hold_subject(id), &line)
-}
-
-/// Erases answers in one bounded batch.
-pub fn erase(tx: &Transaction<'_>, now: Micros, order: &EraseOrder) -> Result<Erased> {
-    let (headers, body) = marker::marker();
-    let mut erased = Erased::default();
-    let mut last = None;
-    let mut statement = tx.prepare_cached(statements::ENTRY_PAGE)?;
-    let mut rows = statement.query(params![order.after.as_ref().map(StoreKey::as_str), marker::BATCH])?;
-    while let Some(row) = rows.next()? {
-        erased.looked += 1;
-        let Ok(key) = StoreKey::parse(row.get_ref("key")?.as_str()?) else { continue };
-        let mine = row.get_ref("scope")?.as_blob()? == order.scope.as_bytes()
-            && order.prefixes.as_ref().is_none_or(|some| some.iter().any(|prefix| prefix == key.prefix()));
-        let until: Option<i64> = row.get("until")?;
-        if mine {
-            match row.get_ref("state")?.as_str()? {
-                "completed" if until.is_some_and(|until| until > now.0) => {
-                    let changed = tx.prepare_cached(statements::ENTRY_ERASE)?.execute(params![
-                        key.as_str(),
-                        marker::STATUS,
-                        headers,
-                        body,
-                        now.0
-                    ])?;
-                    erased.answers += changed as u64;
-                }
-                "claimed" | "unknown" => erased.left += 1,
-                _ => {}
-            }
-        }
-        last = Some(key);
-    }
-    erased.next = last.filter(|_| erased.looked == u64::from(marker::BATCH));
-    if erased.answers > 0 {
-        let line = Line {
-            at: now,
-            who: order.who.clone(),
-            action: "erase".into(),
-            version_before: String::new(),
-            state_before: "completed".into(),
-            state_after: format!("{} answers erased", erased.answers),
-            reason: order.reason.clone(),
-        };
-        write_line(tx, &scope_subject(&order.scope), &line)?;
-    }
-    Ok(erased)
 }

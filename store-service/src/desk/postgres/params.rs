@@ -1,0 +1,43 @@
+//! Parameters of the longer statements, in their order.
+
+use crate::desk::{EraseOrder, erase, whose_subject};
+use crate::grant::postgres::pool::Params;
+use fencepost_protocol::grants::OperationId;
+use fencepost_protocol::{ScopeDigest, StoreKey};
+
+/// Of `entry_erase`.
+pub fn entry_erase(order: &EraseOrder, scope: &ScopeDigest, after: Option<&StoreKey>) -> Params {
+    let (headers, body) = erase::marker();
+    vec![
+        Box::new(scope.as_bytes().to_vec()),
+        Box::new(order.prefixes.clone()),
+        Box::new(after.map(|key| key.as_str().to_owned())),
+        Box::new(i64::from(erase::BATCH)),
+        Box::new(i16::try_from(erase::STATUS).unwrap_or(i16::MAX)),
+        Box::new(headers),
+        Box::new(body),
+        Box::new(order.who.clone()),
+        Box::new(whose_subject(&order.whose)),
+        Box::new(order.reason.clone()),
+    ]
+}
+
+/// Of `operation_erase`.
+pub fn operation_erase(order: &EraseOrder, after: Option<&OperationId>) -> Params {
+    let (headers, body) = erase::marker();
+    let (namespace, id) = order.whose.names();
+    vec![
+        Box::new(order.whose.as_detail()),
+        Box::new(namespace.map(str::to_owned)),
+        Box::new(id.map(str::to_owned)),
+        Box::new(after.map(|id| id.as_str().to_owned())),
+        Box::new(i64::from(erase::BATCH)),
+        Box::new(i32::from(erase::STATUS)),
+        Box::new(headers),
+        Box::new(body),
+        Box::new(order.who.clone()),
+        Box::new(whose_subject(&order.whose)),
+        Box::new(order.reason.clone()),
+        Box::new(erase::STEP),
+    ]
+}
