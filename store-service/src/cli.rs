@@ -51,6 +51,8 @@ enum Command {
     Hold(Box<operator::HoldCommand>),
     /// Erase the stored answers of one caller.
     Erase(Box<operator::Erase>),
+    /// Look at what was written down: who did what, when and why.
+    Audit(Box<operator::Audit>),
     /// Look at grants, and withdraw them.
     Grants(Box<operator::Grants>),
     /// Say under which key the entry of a client's key is stored.
@@ -298,6 +300,7 @@ impl Command {
             Command::Operations(operations) => Ok(operations.run().await),
             Command::Hold(hold) => Ok(hold.run().await),
             Command::Erase(erase) => Ok(erase.run().await),
+            Command::Audit(audit) => Ok(audit.run().await),
             Command::Grants(grants) => Ok(grants.run().await),
             Command::Key(key) => Ok(key.run()),
             Command::Migrate(migrate) => {

@@ -4,6 +4,7 @@
 //! Every change is one atomic step of the store, about a version that was seen, with a line of an
 //! audit that only grows. Nothing here is on a request's path, so it has connections of its own.
 
+mod audit;
 mod erase;
 mod free;
 mod grant;
@@ -13,6 +14,7 @@ mod operation;
 pub mod postgres;
 pub mod sqlite;
 
+pub use audit::{AuditFilter, AuditKind, AuditPlace, AuditSeen};
 pub use erase::{BATCH as ERASE_BATCH, EraseCursor, EraseOrder, Erased, Place as ErasePlace, Whose};
 pub use free::{FreeDone, FreeOrder, Freed};
 pub use grant::{GrantFilter, GrantSeen, GrantState};
@@ -68,6 +70,9 @@ pub trait Desk: Send + Sync + 'static {
 
     /// The last thousand lines about a subject, oldest first.
     async fn lines(&self, subject: String) -> Result<Vec<Line>, StoreError>;
+
+    /// Lines of every audit in one order, the newest first.
+    async fn audit(&self, filter: AuditFilter) -> Result<Vec<AuditSeen>, StoreError>;
 
     /// Writes a line that goes with no change.
     async fn note(&self, note: Note) -> Result<(), StoreError>;

@@ -3,6 +3,7 @@
 //! Every reply, errors included, names the database (`x-fencepost-store-id`) and the protocol
 //! version, so that a caller that reached the wrong service notices it on any reply.
 
+mod audit;
 mod auth;
 mod claims;
 mod console;
@@ -140,6 +141,7 @@ fn operators(api: &Api) -> Router<Api> {
         .route("/v1/operator/holds", get(holds::list).post(holds::begin))
         .route("/v1/operator/holds/{id}/lift", post(holds::lift))
         .route("/v1/operator/holds/{id}/free", post(holds::free))
+        .route("/v1/operator/audit", get(audit::list))
         .route("/v1/operator/erase", post(erase::erase))
         .route_layer(axum::middleware::from_fn_with_state(api.clone(), near::guarded))
 }

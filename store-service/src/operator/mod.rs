@@ -1,9 +1,12 @@
-//! What operators use: `fencepost-store entries`, `operations`, `grants` and `key`.
+//! What operators use: `fencepost-store entries`, `operations`, `grants`, `hold`, `erase`, `audit` and
+//! `key`.
 //!
 //! An order is always about a version that was seen. A person is shown the entry and asked; a
 //! script names the version itself. Exit codes: 0 done, 1 the service or the person said no,
 //! 2 wrong settings or no service.
 
+mod audit;
+pub mod audit_model;
 mod client;
 pub mod desk_model;
 mod erase;
@@ -18,10 +21,12 @@ mod scope;
 mod target;
 mod terminal;
 
+pub use audit::Audit;
 pub use erase::Erase;
 pub use grants::Grants;
 pub use hold::HoldCommand;
 pub use operations::Operations;
+pub(crate) use print_desk::read_time;
 pub(crate) use terminal::{escaped, milliseconds};
 
 use crate::store::StateName;

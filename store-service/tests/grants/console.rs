@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-fn key(number: u8) -> StoreKey {
+pub fn key(number: u8) -> StoreKey {
     StoreKey::new("test", &[number; 16]).unwrap()
 }
 
@@ -43,7 +43,8 @@ async fn frame(office: &Office, path: &str, head: &impl Serialize, payload: &[u8
     fencepost_protocol::decode::<Value>(&answer.body).unwrap().0
 }
 
-async fn answered(office: &Office, number: u8, body: &[u8]) {
+/// A key whose request was answered, of the scope that is all sevens.
+pub async fn answered(office: &Office, number: u8, body: &[u8]) {
     let claimed = frame(office, "/v1/claims", &claim(number, 1), b"").await;
     let fence = serde_json::from_value(claimed["fence"].clone()).unwrap();
     let asked = claim(number, 1);
@@ -150,7 +151,15 @@ async fn an_operator_works_in_a_browser_without_scripts() {
     browser.click("form[action$=release] button").await.unwrap();
     browser.says("dl .state", "released").await.unwrap();
 
-    // An operation that waits for a person.
+    // An operation that waits for a person; recovery is to look again first, and gives up again.
+    let again = "form:has(input[value=look_again])";
+    browser.open(&at(&format!("/console/operations/{operation}"))).await.unwrap();
+    browser.fill(&format!("{again} [name=reason]"), "the provider was away").await.unwrap();
+    browser.click(&format!("{again} button")).await.unwrap();
+    browser.says("dl .state", "unknown").await.unwrap();
+    browser.says(".timeline", "the provider was away").await.unwrap();
+    assert_eq!(browser.count(again).await.unwrap(), 0, "it waits for nobody now");
+    assert_eq!(office.record(&operation, "unknown", "needs_reconciliation").await.status, 200);
     browser.open(&at("/console/operations?status=needs_reconciliation")).await.unwrap();
     assert_eq!(browser.count("tbody tr").await.unwrap(), 1);
     browser.picture(&picture("6-operations")).await.unwrap();
@@ -164,6 +173,17 @@ async fn an_operator_works_in_a_browser_without_scripts() {
     browser.says(".timeline", "seen at the provider").await.unwrap();
     let shown = office.json("operator", &["operations", "show", operation.as_str()]).await;
     assert_eq!((&shown["status"], &shown["reference"]), (&json!("succeeded"), &json!("cr_77")));
+
+    browser.follow("Audit").await.unwrap();
+    browser.says("tbody tr:first-child", "seen at the provider").await.unwrap();
+    assert_eq!(browser.count("main tbody i, main tbody b").await.unwrap(), 0, "a reason is text");
+    let lines = browser.count("tbody tr").await.unwrap();
+    browser.picture(&picture("9-audit")).await.unwrap();
+    browser.fill("[name=subject]", key(3).as_str()).await.unwrap();
+    browser.click(".filters button").await.unwrap();
+    browser.says("tbody", "looked again").await.unwrap();
+    let found = browser.count("tbody tr").await.unwrap();
+    assert!(found == 1 && lines > found, "{found} of {lines}");
 
     browser.follow("Recent").await.unwrap();
     assert!(browser.source().await.unwrap().contains("mismatch"));

@@ -6,8 +6,9 @@ mod read;
 pub mod statements;
 
 use super::{
-    Desk, EraseOrder, ErasePlace, Erased, FreeDone, FreeOrder, GrantFilter, GrantSeen, HoldDone, HoldOrder,
-    HoldSeen, Line, Note, OperationFilter, OperationOrder, OperationSeen, OperationSettled, free, settle,
+    AuditFilter, AuditSeen, Desk, EraseOrder, ErasePlace, Erased, FreeDone, FreeOrder, GrantFilter,
+    GrantSeen, HoldDone, HoldOrder, HoldSeen, Line, Note, OperationFilter, OperationOrder, OperationSeen,
+    OperationSettled, free, settle,
 };
 use crate::entry::TOMBSTONE_MS;
 use crate::grant::postgres::pool::{Failure, Params, Plans, Pool};
@@ -180,6 +181,11 @@ impl Desk for PostgresDesk {
 
     async fn lines(&self, subject: String) -> Result<Vec<Line>, StoreError> {
         self.run(&statements::DESK_LINES, vec![Box::new(subject)]).await?.iter().map(read::line).collect()
+    }
+
+    async fn audit(&self, filter: AuditFilter) -> Result<Vec<AuditSeen>, StoreError> {
+        let params = params::audit_list(&filter);
+        self.run(&statements::AUDIT_LIST, params).await?.iter().map(read::audit).collect()
     }
 
     async fn note(&self, note: Note) -> Result<(), StoreError> {

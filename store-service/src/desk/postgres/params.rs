@@ -1,7 +1,8 @@
 //! Parameters of the longer statements, in their order.
 
-use crate::desk::{EraseOrder, erase, whose_subject};
+use crate::desk::{AuditFilter, AuditKind, EraseOrder, erase, whose_subject};
 use crate::grant::postgres::pool::Params;
+use crate::store::postgres::row::time;
 use fencepost_protocol::grants::OperationId;
 use fencepost_protocol::{ScopeDigest, StoreKey};
 
@@ -39,5 +40,30 @@ pub fn operation_erase(order: &EraseOrder, after: Option<&OperationId>) -> Param
         Box::new(whose_subject(&order.whose)),
         Box::new(order.reason.clone()),
         Box::new(erase::STEP),
+    ]
+}
+
+/// Of `audit_list`.
+pub fn audit_list(filter: &AuditFilter) -> Params {
+    let kinds: Option<Vec<&'static str>> =
+        filter.kinds.as_ref().map(|kinds| kinds.iter().copied().map(AuditKind::word).collect());
+    let grant = filter.grant();
+    let after = filter.after;
+    vec![
+        Box::new(kinds),
+        Box::new(filter.action.clone()),
+        Box::new(filter.who.clone()),
+        Box::new(filter.since.map(time)),
+        Box::new(filter.until.map(time)),
+        Box::new(filter.written()),
+        Box::new(filter.operation().map(|id| id.as_str().to_owned())),
+        Box::new(grant.as_ref().map(|key| key.issuer.clone())),
+        Box::new(grant.as_ref().map(|key| key.key_tenant.clone())),
+        Box::new(grant.map(|key| key.grant_id)),
+        Box::new(filter.prefixes.clone()),
+        Box::new(after.map(|place| time(place.at))),
+        Box::new(after.map(|place| place.source)),
+        Box::new(after.map(|place| place.id)),
+        Box::new(i64::from(filter.limit)),
     ]
 }

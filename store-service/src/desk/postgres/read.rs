@@ -1,8 +1,10 @@
 //! Rows of the desk's statements, decoded.
 
+use crate::desk::audit::subject_of_grant;
 use crate::desk::free::BATCH as FREE_BATCH;
 use crate::desk::{
-    ERASE_BATCH, EraseCursor, Erased, FreeDone, Freed, GrantSeen, HoldSeen, Line, OperationSeen,
+    AuditPlace, AuditSeen, ERASE_BATCH, EraseCursor, Erased, FreeDone, Freed, GrantSeen, HoldSeen, Line,
+    OperationSeen,
 };
 use crate::entry::Micros;
 use crate::grant::store::read_status;
@@ -164,6 +166,26 @@ pub fn line(row: &Row) -> Result<Line, StoreError> {
         version_before: get(row, "version_before")?,
         state_before: get(row, "state_before")?,
         state_after: get(row, "state_after")?,
+        reason: get(row, "reason")?,
+    })
+}
+
+/// A line of any audit.
+pub fn audit(row: &Row) -> Result<AuditSeen, StoreError> {
+    let subject = match get::<Option<String>>(row, "issuer")? {
+        Some(_) => subject_of_grant(&key(row)?),
+        None => get(row, "subject")?,
+    };
+    Ok(AuditSeen {
+        place: AuditPlace { at: at(row, "at")?, source: get(row, "source")?, id: get(row, "id")? },
+        who: get(row, "who")?,
+        kind: get(row, "kind")?,
+        subject,
+        action: get(row, "action")?,
+        version: get(row, "version")?,
+        state_before: get(row, "state_before")?,
+        state_after: get(row, "state_after")?,
+        forced: get(row, "forced")?,
         reason: get(row, "reason")?,
     })
 }

@@ -30,6 +30,10 @@ statements! {
     GRANT_LIST = "grant_list" [TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, INT8];
     /// What people did to a subject.
     DESK_LINES = "desk_lines" [TEXT];
+    /// Lines of every audit.
+    AUDIT_LIST = "audit_list"
+        [TEXT_ARRAY, TEXT, TEXT, TIMESTAMPTZ, TIMESTAMPTZ, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT_ARRAY, TIMESTAMPTZ,
+         INT4, INT8, INT8];
     /// Holds.
     HOLD_LIST = "hold_list" [];
     /// Begins one.

@@ -1,14 +1,16 @@
 //! The desk in the SQLite file: each decision reads and writes inside the file's write lock, by the
 //! clock as it is there.
 
+mod audit;
 mod erase;
 mod free;
 mod hold;
 pub mod statements;
 
 use super::{
-    Desk, EraseOrder, Erased, FreeDone, FreeOrder, GrantFilter, GrantSeen, GrantState, HoldDone, HoldOrder,
-    HoldSeen, Line, Note, OperationFilter, OperationOrder, OperationSeen, OperationSettled, settle,
+    AuditFilter, AuditSeen, Desk, EraseOrder, Erased, FreeDone, FreeOrder, GrantFilter, GrantSeen,
+    GrantState, HoldDone, HoldOrder, HoldSeen, Line, Note, OperationFilter, OperationOrder, OperationSeen,
+    OperationSettled, settle,
 };
 use crate::entry::Micros;
 use crate::grant::sqlite::tables;
@@ -98,6 +100,10 @@ impl Desk for SqliteDesk {
 
     async fn lines(&self, subject: String) -> std::result::Result<Vec<Line>, StoreError> {
         self.beside.run(move |tx, _| lines(tx, &subject)).await
+    }
+
+    async fn audit(&self, filter: AuditFilter) -> std::result::Result<Vec<AuditSeen>, StoreError> {
+        self.beside.run(move |tx, _| audit::list(tx, &filter)).await
     }
 
     async fn note(&self, note: Note) -> std::result::Result<(), StoreError> {

@@ -19,6 +19,8 @@ statements! {
     GRANT_LIST = "grant_list";
     /// What people did to a subject.
     DESK_LINES = "desk_lines";
+    /// Lines of every audit.
+    AUDIT_LIST = "audit_list";
     /// Holds.
     HOLD_LIST = "hold_list";
     /// Begins one.

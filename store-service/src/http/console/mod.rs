@@ -4,6 +4,7 @@
 //! Everything that is shown is escaped by the templates. Stored bodies are hidden until somebody
 //! asks for one with a reason, which is written down first.
 
+mod audit;
 mod entries;
 mod form;
 mod operations;
@@ -51,6 +52,7 @@ pub fn routes() -> Router<Api> {
         .route("/console/style.css", get(page::style))
         .route("/console/login", get(login_page).post(login))
         .route("/console/logout", post(logout))
+        .route("/console/audit", get(audit::list))
         .route("/console/recent", get(overview::recent))
         .route("/console/entries", get(entries::list))
         .route("/console/entries/{key}", get(entries::show))

@@ -139,7 +139,8 @@ pub async fn settle(State(api): State<Api>, Path(text): Path<String>, request: R
         let outcome = match form.get("outcome") {
             "succeeded" => EndingWord::Succeeded,
             "failed" => EndingWord::Failed,
-            _ => return Err(entries::wrong("outcome", "succeeded or failed")),
+            "look_again" => EndingWord::LookAgain,
+            _ => return Err(entries::wrong("outcome", "succeeded, failed or look_again")),
         };
         let reference = form.filled("reference").map(str::to_owned);
         let (version, reason) = (form.get("version"), form.get("reason").to_owned());
@@ -214,6 +215,7 @@ fn moments(seen: &OperationView) -> Vec<Moment> {
 
 fn orders(viewer: &Viewer, seen: &OperationView) -> Markup {
     let form = |outcome: &str, title: &str, hint: &str, button: &str| {
+        let ends = outcome != "look_again";
         html! {
             form method="post" action=(format!("/console/operations/{}/settle", seen.operation_id)) {
                 h2 { (title) }
@@ -221,18 +223,22 @@ fn orders(viewer: &Viewer, seen: &OperationView) -> Markup {
                 (csrf(viewer))
                 input type="hidden" name="version" value=(seen.version);
                 input type="hidden" name="outcome" value=(outcome);
-                label { "The provider's id or code" input name="reference" maxlength="255"; }
+                @if ends { label { "The provider's id or code" input name="reference" maxlength="255"; } }
                 label { "Reason" input name="reason" required maxlength="1000"; }
                 button.grave[outcome == "failed"] type="submit" { (button) }
             }
         }
     };
     html! {
-        p.hint { "Look for the effect where it would be first. What is said here is never changed again." }
+        p.hint { "Look for the effect where it would be first. An end that is said here is never changed again." }
         div.orders {
             (form("succeeded", "The effect exists", "Retries are told that it succeeded.", "It succeeded"))
             (form("failed", "There is no effect, and none can come",
                 "Refused while its owner may still be sending.", "It failed"))
+            @if seen.status == "needs_reconciliation" {
+                (form("look_again", "The provider may answer now",
+                    "Recovery looks it up again, as if it had never looked; it is unknown until then.", "Look again"))
+            }
         }
     }
 }

@@ -60,6 +60,7 @@ pub fn page(status: StatusCode, title: &str, viewer: Option<&Viewer>, content: &
                             a href="/console" { "Overview" }
                             a href="/console/entries?state=unknown" { "Keys" }
                             a href="/console/operations" { "Operations" }
+                            a href="/console/audit" { "Audit" }
                             a href="/console/recent" { "Recent" }
                         }
                         form.out method="post" action="/console/logout" {

@@ -9,7 +9,7 @@ use std::path::Path;
 /// The schema version that this program works with.
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: [&str; 8] = [
     include_str!("migrations/0001_entries.sql"),
     include_str!("migrations/0002_sweep_indexes.sql"),
     include_str!("migrations/0003_grants.sql"),
@@ -17,6 +17,7 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("migrations/0005_recovery.sql"),
     include_str!("migrations/0006_desk.sql"),
     include_str!("migrations/0007_grant_answers.sql"),
+    include_str!("migrations/0008_audit_by_time.sql"),
 ];
 
 /// Why the schema can't be used.
