@@ -49,6 +49,9 @@ pub struct Provider {
     pub form: DownstreamForm,
 }
 
+/// Names of the providers that [`provider`] knows.
+pub const PROVIDERS: [&str; 4] = ["stripe", "adyen", "paypal", "square"];
+
 /// Limits of the providers known by name; any other name has no limit of its own.
 pub fn provider(name: &str) -> Option<Provider> {
     let whole = DownstreamForm::Hex { digits: HEX_DIGITS_MAX };

@@ -124,6 +124,13 @@ impl StatusName {
             _ => None,
         }
     }
+
+    fn shown(self) -> String {
+        match self {
+            Self::Status(status) => status.to_string(),
+            Self::Class(class) => format!("{class}xx"),
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for StatusName {
@@ -202,6 +209,9 @@ pub(super) fn grant(
     };
     let succeeded = listed(layer.outcome.succeeded, &[StatusName::Class(2)]);
     let failed = listed(layer.outcome.failed, &[StatusName::Status(402), StatusName::Status(422)]);
+    for (field, names) in [("outcome.succeeded", &succeeded), ("outcome.failed", &failed)] {
+        at.once(field, names, |name| name.shown())?;
+    }
     if succeeded.iter().any(|name| failed.contains(name)) {
         let expected = "each status in one list: what means both means nothing";
         return Err(at.error("outcome.failed", "a status that is in succeeded too", expected));

@@ -70,7 +70,8 @@ pub(super) fn scope_source(at: &At<'_>, field: &str, source: ScopeLayer) -> Resu
                 path: metadata
                     .path
                     .iter()
-                    .map(|text| name("metadata.path", text))
+                    .enumerate()
+                    .map(|(i, text)| name(&format!("metadata.path[{i}]"), text))
                     .collect::<Result<_, _>>()?,
             }
         }
@@ -95,9 +96,8 @@ pub(super) fn scope_source(at: &At<'_>, field: &str, source: ScopeLayer) -> Resu
 }
 
 pub(super) fn fingerprint(at: &At<'_>, layer: FingerprintLayer) -> Result<FingerprintPolicy, ConfigError> {
-    if layer.numbers == Some(NumbersLayer::Jcs) {
-        return Err(ConfigError::not_available(format!("{}.numbers", at.0), "\"jcs\""));
-    }
+    // The only way there is; the field says so where a reader looks for it.
+    let (None | Some(NumbersLayer::Text)) = layer.numbers;
     let body = match layer.body {
         None | Some(BodyLayer::Json) => BodyRule::Json,
         Some(BodyLayer::Bytes) => BodyRule::Bytes,
@@ -136,6 +136,7 @@ pub(super) fn fingerprint(at: &At<'_>, layer: FingerprintLayer) -> Result<Finger
                 for (i, name) in names.iter().enumerate() {
                     at.name(&format!("query[{i}]"), name)?;
                 }
+                at.each_once("query", &names)?;
                 QueryRule::Names(names)
             }
         },
@@ -149,6 +150,7 @@ pub(super) fn fingerprint(at: &At<'_>, layer: FingerprintLayer) -> Result<Finger
         if list.len() > LIST_LEN_MAX {
             return Err(at.error(field, format!("{} of them", list.len()), "at most 32"));
         }
+        at.each_once(field, list)?;
     }
     FingerprintPolicy::compile(options)
         .map_err(|error| at.error("body", error.to_string(), "rules that name a scheme"))
@@ -166,10 +168,12 @@ pub(super) fn check_property(at: &At<'_>, field: &str, property: &str) -> Result
 
 fn path_template(at: &At<'_>, template: String, variables: Vec<String>) -> Result<PathTemplate, ConfigError> {
     let names = template_variables(at, "path.template", &template)?;
-    if let Some(unknown) = variables.iter().find(|name| !names.contains(&name.as_str())) {
+    let unknown = variables.iter().enumerate().find(|(_, name)| !names.contains(&name.as_str()));
+    if let Some((i, unknown)) = unknown {
         let found = found(Some(&unknown.as_str().into()));
-        return Err(at.error("path.variables", found, "names of the template"));
+        return Err(at.error(&format!("path.variables[{i}]"), found, "a {name} of the template"));
     }
+    at.each_once("path.variables", &variables)?;
     Ok(PathTemplate { template, variables })
 }
 

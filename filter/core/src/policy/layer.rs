@@ -154,18 +154,51 @@ words! {
     KeyFormatLayer { Lenient, Structured, Plain }
     BodyLayer { Json, Bytes, None }
     DuplicatesLayer { Raw, Last, Reject }
-    NumbersLayer { Text, Jcs }
+    NumbersLayer { Text }
     OversizedLayer { Gone, Rerun }
     QueryWord { All, Sorted, None }
     FormLayer { Hex, Uuid }
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(untagged, expecting = "all, sorted, none, or a list of parameter names")]
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(untagged))]
 pub enum QueryLayer {
     Word(QueryWord),
     Names(Vec<String>),
+}
+
+struct QueryVisitor;
+
+impl<'de> Visitor<'de> for QueryVisitor {
+    type Value = QueryLayer;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("all, sorted, none, or a list of parameter names")
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<QueryLayer, E> {
+        match word {
+            "all" => Ok(QueryLayer::Word(QueryWord::All)),
+            "sorted" => Ok(QueryLayer::Word(QueryWord::Sorted)),
+            "none" => Ok(QueryLayer::Word(QueryWord::None)),
+            _ => Err(E::invalid_value(Unexpected::Str(word), &self)),
+        }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<QueryLayer, A::Error> {
+        let mut names = Vec::new();
+        while let Some(name) = list.next_element()? {
+            names.push(name);
+        }
+        Ok(QueryLayer::Names(names))
+    }
+}
+
+// By hand, as the next one: an untagged enum does not say where in it a mistake is.
+impl<'de> Deserialize<'de> for QueryLayer {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_any(QueryVisitor)
+    }
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -206,12 +239,39 @@ pub struct DownstreamLayer {
     pub length: Option<Count>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(untagged, expecting = "store, release, or {ttl: DURATION}")]
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(untagged))]
 pub enum StatusLayer {
     Word(StatusWord),
     Store(StatusStore),
+}
+
+struct StatusVisitor;
+
+impl<'de> Visitor<'de> for StatusVisitor {
+    type Value = StatusLayer;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("store, release, or {ttl: DURATION}")
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<StatusLayer, E> {
+        match word {
+            "store" => Ok(StatusLayer::Word(StatusWord::Store)),
+            "release" => Ok(StatusLayer::Word(StatusWord::Release)),
+            _ => Err(E::invalid_value(Unexpected::Str(word), &self)),
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<StatusLayer, A::Error> {
+        StatusStore::deserialize(MapAccessDeserializer::new(map)).map(StatusLayer::Store)
+    }
+}
+
+impl<'de> Deserialize<'de> for StatusLayer {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_any(StatusVisitor)
+    }
 }
 
 words! { StatusWord { Store, Release } }
@@ -281,7 +341,10 @@ pub struct ConstantLayer {
 #[derive(Debug, Clone, Copy)]
 pub struct Empty;
 
-struct EmptyVisitor;
+/// Whether an empty list is taken: a host's empty map looks like one.
+struct EmptyVisitor {
+    list: bool,
+}
 
 impl<'de> Visitor<'de> for EmptyVisitor {
     type Value = Empty;
@@ -298,11 +361,10 @@ impl<'de> Visitor<'de> for EmptyVisitor {
         if value { Ok(Empty) } else { Err(E::custom("expected {} or true")) }
     }
 
-    /// A host's empty map looks like its empty list.
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Empty, A::Error> {
         match list.next_element::<IgnoredAny>()? {
-            None => Ok(Empty),
-            Some(_) => Err(A::Error::custom("expected {} or true")),
+            None if self.list => Ok(Empty),
+            None | Some(_) => Err(A::Error::custom("expected {} or true")),
         }
     }
 
@@ -316,7 +378,8 @@ impl<'de> Visitor<'de> for EmptyVisitor {
 
 impl<'de> Deserialize<'de> for Empty {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        d.deserialize_any(EmptyVisitor)
+        let list = !d.is_human_readable();
+        d.deserialize_any(EmptyVisitor { list })
     }
 }
 

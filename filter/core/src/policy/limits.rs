@@ -10,7 +10,7 @@ use super::resolve::{
     BODY_MAX, HTTP_HEADERS, KEY_LENGTH_MAX, MAX_RUN_MS_MAX, NAME_LEN_MAX, PROXY_HEADERS, PROXY_PREFIXES,
     STORE_TIMEOUT_MS_MAX, WAIT_MS_MAX, WINDOW_MS,
 };
-use crate::downstream::{HEX_DIGITS_MAX, HEX_DIGITS_MIN};
+use crate::downstream::{HEX_DIGITS_MAX, HEX_DIGITS_MIN, PROVIDERS};
 use crate::error_template::{BODY_LEN_MAX, ErrorTemplate};
 use fencepost_protocol::claims::{CLAIM_TTL_MS, TTL_MS_MAX};
 use serde_json::{Map, Value, json};
@@ -89,9 +89,12 @@ const LIMITS: &[(&str, &str, Limit)] = &[
     ("KeyLayer", "aliases", Headers { most: None }),
     ("KeyLayer", "max_length", Count { least: 1, most: KEY_LENGTH_MAX }),
     ("FingerprintLayer", "properties", Json(properties)),
-    ("FingerprintLayer", "numbers", Json(|| json!({"enum": ["text"]}))),
     ("FingerprintLayer", "headers", Headers { most: Some(LIST_LEN_MAX) }),
-    ("FingerprintLayer", "hosts", Json(|| json!({"maxItems": LIST_LEN_MAX, "items": merged(name())}))),
+    (
+        "FingerprintLayer",
+        "hosts",
+        Json(|| json!({"maxItems": LIST_LEN_MAX, "uniqueItems": true, "items": merged(name())})),
+    ),
     ("FingerprintLayer", "max_body", Limit::Bytes { most: BODY_MAX }),
     ("ResponseLayer", "ttl", Millis { least: 1, most: TTL_MS_MAX }),
     ("ResponseLayer", "unknown_ttl", Millis { least: 1, most: TTL_MS_MAX }),
@@ -104,9 +107,12 @@ const LIMITS: &[(&str, &str, Limit)] = &[
     ("MarkersLayer", "original_status", OwnHeader),
     ("MarkersLayer", "expires", OwnHeader),
     ("PathLayer", "template", Json(|| json!({"pattern": r"^(/([^/{}?#]*|\{[^/{}]+\}))+$"}))),
+    ("PathLayer", "variables", Json(|| json!({"uniqueItems": true}))),
+    ("OutcomeLayer", "succeeded", Json(|| json!({"uniqueItems": true}))),
+    ("OutcomeLayer", "failed", Json(|| json!({"uniqueItems": true}))),
     ("DetachedLayer", "cluster", Name),
     ("DetachedLayer", "timeout", Millis { least: 1, most: MAX_RUN_MS_MAX as u64 }),
-    ("DownstreamLayer", "provider", Name),
+    ("DownstreamLayer", "provider", Json(provider)),
     ("DownstreamLayer", "operation", Name),
     ("DownstreamLayer", "header", OwnHeader),
     ("DownstreamLayer", "length", Count { least: HEX_DIGITS_MIN as u64, most: HEX_DIGITS_MAX as u64 }),
@@ -150,12 +156,19 @@ pub(super) fn limit(definition: &mut Map<String, Value>, name: &str) {
 fn words(limit: &Limit) -> Value {
     match limit {
         Name => name(),
-        Names => json!({"items": merged(name())}),
+        Names => json!({"uniqueItems": true, "items": merged(name())}),
         Header => header(&PROXY_HEADERS),
         OwnHeader => header(&[&PROXY_HEADERS[..], &HTTP_HEADERS[..]].concat()),
-        Headers { most: None } => json!({"items": merged(header(&PROXY_HEADERS))}),
-        Headers { most: Some(most) } => json!({"maxItems": most, "items": merged(header(&PROXY_HEADERS))}),
-        Patterns => json!({"items": {"type": "string", "pattern": r"^[!#$%&'+.^_`|~0-9A-Za-z-]+\*?$"}}),
+        Headers { most } => {
+            let mut list = json!({"uniqueItems": true, "items": merged(header(&PROXY_HEADERS))});
+            if let Some(most) = most {
+                merge(&mut list, json!({"maxItems": most}));
+            }
+            list
+        }
+        Patterns => {
+            json!({"uniqueItems": true, "items": {"type": "string", "pattern": r"^[!#$%&'+.^_`|~0-9A-Za-z-]+\*?$"}})
+        }
         Millis { least, most } => {
             let units = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
             json!({"pattern": quantities(&units, *least, *most)})
@@ -168,12 +181,22 @@ fn words(limit: &Limit) -> Value {
     }
 }
 
+/// Blanks, written out: what \s means differs between readers of expressions.
+const BLANK: &str = r" \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000";
+
 /// Not empty, not too long, no control characters.
 fn name() -> Value {
     const CONTROL: &str = r"\u0000-\u001f\u007f-\u009f";
-    // Written out: what \s means differs between readers of expressions.
-    const BLANK: &str = r" \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000";
     json!({"maxLength": NAME_LEN_MAX, "pattern": format!("^[^{CONTROL}]*[^{BLANK}{CONTROL}][^{CONTROL}]*$")})
+}
+
+/// The name of a provider: a known one in its own spelling, or another.
+fn provider() -> Value {
+    let known: Vec<_> = PROVIDERS.iter().map(|name| any_case(name)).collect();
+    let mut name = name();
+    let spelt = json!({"not": {"pattern": format!("^[{BLANK}]*({})[{BLANK}]*$", known.join("|"))}});
+    merge(&mut name, json!({"anyOf": [{"enum": PROVIDERS}, spelt]}));
+    name
 }
 
 /// A header name, other than some and those of the proxy.
@@ -230,7 +253,7 @@ fn policies() -> Value {
 }
 
 fn methods() -> Value {
-    json!({"minItems": 1, "items": {
+    json!({"minItems": 1, "uniqueItems": true, "items": {
         "type": "string",
         "pattern": "^[!#$%&'*+.^_`|~0-9A-Z-]+$",
         "not": {"enum": ["CONNECT", "HEAD", "OPTIONS", "TRACE"]},
@@ -250,7 +273,7 @@ fn error_body() -> Value {
 }
 
 fn properties() -> Value {
-    json!({"maxItems": LIST_LEN_MAX, "items": {
+    json!({"maxItems": LIST_LEN_MAX, "uniqueItems": true, "items": {
         "type": "string",
         "maxLength": PROPERTY_LEN_MAX,
         "pattern": "^([^/]|/([^~]|~[01])*$)",

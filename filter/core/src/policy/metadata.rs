@@ -160,6 +160,11 @@ macro_rules! as_number {
 impl<'de> Deserializer<'de> for Value<'de> {
     type Error = Error;
 
+    /// Bytes: an empty map and an empty list are the same.
+    fn is_human_readable(&self) -> bool {
+        false
+    }
+
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match unexpected(self.0) {
             Unexpected::Str(text) => visitor.visit_borrowed_str(text),

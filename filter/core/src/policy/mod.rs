@@ -4,6 +4,8 @@
 //! can't do yet is refused at load, never ignored.
 
 mod error;
+#[cfg(test)]
+mod every_field_tests;
 mod grant;
 mod identity;
 mod layer;
@@ -23,7 +25,7 @@ mod upstream;
 
 pub use error::ConfigError;
 pub use grant::{DetailSource, GrantPolicy, OWN_DETAILS, Place, StatusName};
-pub use route::{Marks, RoutePolicies, route_fields};
+pub use route::{Level, Marks, RoutePolicies, route_fields};
 #[cfg(feature = "schema")]
 pub use schema::schema;
 

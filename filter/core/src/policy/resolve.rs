@@ -164,18 +164,50 @@ impl At<'_> {
         Ok(lower)
     }
 
+    /// Refuses a list in which a value stands twice: the second was meant to be another.
+    pub(super) fn once<T: PartialEq>(
+        &self,
+        field: &str,
+        list: &[T],
+        shown: impl Fn(&T) -> String,
+    ) -> Result<(), ConfigError> {
+        for (i, value) in list.iter().enumerate() {
+            if list.iter().take(i).any(|other| other == value) {
+                let found = format!("{} again", shown(value));
+                return Err(self.error(&format!("{field}[{i}]"), found, "each once"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for text.
+    pub(super) fn each_once(&self, field: &str, list: &[String]) -> Result<(), ConfigError> {
+        self.once(field, list, |text| found(Some(&text.as_str().into())))
+    }
+
     pub(super) fn headers(
         &self,
         field: &str,
         names: Option<Vec<String>>,
     ) -> Result<Vec<String>, ConfigError> {
-        let names = names.unwrap_or_default();
-        names.iter().enumerate().map(|(i, name)| self.header(&format!("{field}[{i}]"), name)).collect()
+        self.list(field, names, Self::header)
     }
 
     fn names(&self, field: &str, names: Option<Vec<String>>) -> Result<Vec<String>, ConfigError> {
-        let names = names.unwrap_or_default();
-        names.iter().enumerate().map(|(i, name)| self.name(&format!("{field}[{i}]"), name)).collect()
+        self.list(field, names, Self::name)
+    }
+
+    fn list(
+        &self,
+        field: &str,
+        names: Option<Vec<String>>,
+        read: fn(&Self, &str, &str) -> Result<String, ConfigError>,
+    ) -> Result<Vec<String>, ConfigError> {
+        let names = names.unwrap_or_default().into_iter().enumerate();
+        let names: Vec<_> =
+            names.map(|(i, name)| read(self, &format!("{field}[{i}]"), &name)).collect::<Result<_, _>>()?;
+        self.each_once(field, &names)?;
+        Ok(names)
     }
 }
 
@@ -383,6 +415,7 @@ fn methods(at: &At<'_>, methods: Option<Vec<String>>) -> Result<Vec<String>, Con
             return Err(at.error(&format!("methods[{i}]"), found(Some(&method.as_str().into())), expected));
         }
     }
+    at.each_once("methods", &methods)?;
     Ok(methods)
 }
 
@@ -467,6 +500,7 @@ fn patterns(at: &At<'_>, field: &str, names: Vec<String>) -> Result<Vec<String>,
         }
         patterns.push(lower);
     }
+    at.each_once(field, &patterns)?;
     Ok(patterns)
 }
 

@@ -4,11 +4,13 @@
 //! kept by the metadata's bytes, so a request costs a look-up. What is wrong is an error for every
 //! request, and a log line when it is first seen.
 
-use super::error::found;
+use super::error::{found, reject_nulls, value_at};
 use super::layer::PolicyLayer;
 use super::metadata::{Marking, marking};
 use super::resolve::{At, policy};
+use super::shape::reject_misplaced_lists;
 use super::{Config, ConfigError, Policy};
+use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -59,6 +61,10 @@ fn resolve(config: &Config, marks: &Marks) -> Result<Rc<Policy>, ConfigError> {
     };
     let route = read(&marks.route, "route")?;
     let virtual_host = read(&marks.virtual_host, "virtual_host")?;
+    merged(config, route, virtual_host)
+}
+
+fn merged(config: &Config, route: Marking, virtual_host: Marking) -> Result<Rc<Policy>, ConfigError> {
     let name = route.policy.or(virtual_host.policy).ok_or_else(|| {
         ConfigError::new(
             format!("{BASE}.policy"),
@@ -77,13 +83,72 @@ fn resolve(config: &Config, marks: &Marks) -> Result<Rc<Policy>, ConfigError> {
     policy(&At(BASE), name, &layers).map(Rc::new)
 }
 
+/// Where overrides are wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// In the metadata of the route.
+    Route,
+    /// In that of the virtual host.
+    VirtualHost,
+    /// In none by itself: what all layers together say.
+    Together,
+}
+
+impl Config {
+    /// The policy of a route, out of the metadata of it and of its virtual host as JSON. For tools: it
+    /// is read as the filter reads what a host hands over, and merged by the same code. The path of
+    /// an error begins below the metadata.
+    pub fn route_policy(
+        &self,
+        route: Option<&Value>,
+        virtual_host: Option<&Value>,
+    ) -> Result<Rc<Policy>, (Level, ConfigError)> {
+        let read = |mark: Option<&Value>, level| match mark {
+            Some(mark) => json_marking(mark).map_err(|error| (level, error)),
+            None => Ok(Marking::default()),
+        };
+        let route = read(route, Level::Route)?;
+        let virtual_host = read(virtual_host, Level::VirtualHost)?;
+        merged(self, route, virtual_host).map_err(|mut error| {
+            if let Some(field) = error.path.strip_prefix(BASE).and_then(|path| path.strip_prefix('.')) {
+                error.path = field.to_owned();
+            }
+            (Level::Together, error)
+        })
+    }
+}
+
+/// Reads metadata that is JSON.
+fn json_marking(mark: &Value) -> Result<Marking, ConfigError> {
+    reject_nulls(mark, &mut String::new())?;
+    let Value::Object(members) = mark else {
+        return Err(ConfigError::new("configuration", found(Some(mark)), "an object with the policy's name"));
+    };
+    let policy = match members.get("policy") {
+        None => None,
+        Some(Value::String(name)) if !name.is_empty() => Some(name.clone()),
+        other => return Err(ConfigError::new("policy", found(other), "the name of a policy")),
+    };
+    let own = members.iter().filter(|(name, _)| *name != "policy");
+    let own: Map<String, Value> = own.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let overrides = !own.is_empty();
+    let own = Value::Object(own);
+    // As text, so that a mistake is told in the words that it has in the configuration.
+    let text = own.to_string();
+    let layer = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(&text))
+        .map_err(|error| ConfigError::from_serde(error, |path| found(value_at(&own, path))))?;
+    reject_misplaced_lists(&own)?;
+    Ok(Marking { policy, overrides, layer })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::host_value::tests::host_bytes;
     use crate::policy::Mode;
     use crate::scope::ScopePolicy;
-    use serde_json::{Value, json};
+    use proptest::prelude::*;
+    use serde_json::json;
 
     fn config() -> Config {
         let document = json!({
@@ -130,6 +195,137 @@ mod tests {
         assert_eq!((policy.name.as_str(), policy.mode), ("detach", Mode::Off));
         let anonymous = resolved(json!({"policy": "pay", "anonymous": true}), Value::Null).unwrap();
         assert_eq!(anonymous.scope, ScopePolicy::Anonymous, "scope and anonymous are one setting");
+    }
+
+    /// Settings in which layers may meet: alone, beside each other, nested, in lists and maps.
+    fn settings() -> Vec<(&'static str, Vec<Value>)> {
+        vec![
+            ("wait", vec![json!("1s"), json!("2s"), json!("2m")]),
+            ("mode", vec![json!("observe"), json!("off"), json!("enforce")]),
+            ("methods", vec![json!(["POST"]), json!(["PUT", "PATCH"]), json!(["GET"])]),
+            ("scope", vec![json!(["host"]), json!([{"constant": {"value": "v"}}])]),
+            ("anonymous", vec![json!(true), json!(false)]),
+            ("max_run", vec![json!("10s"), json!("70s")]),
+            ("execution", vec![json!("inline"), json!({"detached": {"cluster": "c", "timeout": "65s"}})]),
+            ("same_payload_window", vec![json!("1m")]),
+            (
+                "key",
+                vec![
+                    json!({"aliases": ["x-a"]}),
+                    json!({"aliases": []}),
+                    json!({"required": false, "format": "plain"}),
+                ],
+            ),
+            (
+                "fingerprint",
+                vec![
+                    json!({"body": "none"}),
+                    json!({"properties": ["a"]}),
+                    json!({"properties": []}),
+                    json!({"query": ["a"], "headers": ["x-h"]}),
+                    json!({"path": {"template": "/{a}"}}),
+                ],
+            ),
+            (
+                "response",
+                vec![
+                    json!({"ttl": "1h"}),
+                    json!({"statuses": {"404": "release"}}),
+                    json!({"statuses": {"404": {"ttl": "1m"}, "5xx": "store"}}),
+                    json!({"headers": {"deny": ["a"]}}),
+                    json!({"headers": {"allow": ["b"]}, "markers": {"replayed": "x-r"}}),
+                    json!({"markers": {"expires": "x-r"}}),
+                ],
+            ),
+            (
+                "errors",
+                vec![
+                    json!({"content_type": "text/plain"}),
+                    json!({"body": "1"}),
+                    json!({"type_base": "urn:a:"}),
+                ],
+            ),
+            (
+                "grant",
+                vec![
+                    json!({"token": {"header": "x-g"}, "operation_id": {"header": "x-o"}, "details": {"a": {"constant": "1"}}}),
+                    json!({"details": {"b": {"constant": "2"}}, "caller_namespace": "n"}),
+                    json!({"outcome": {"failed": [402, "4xx"]}}),
+                ],
+            ),
+            (
+                "downstream_keys",
+                vec![json!([]), json!([{"provider": "a", "operation": "o", "header": "x-d"}])],
+            ),
+        ]
+    }
+
+    fn layer() -> impl Strategy<Value = Value> {
+        let one = prop::sample::select(settings())
+            .prop_flat_map(|(name, values)| (Just(name), prop::sample::select(values)));
+        prop::collection::vec(one, 0..5).prop_map(|fields| {
+            Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+        })
+    }
+
+    fn with(mut layer: Value, name: &str, value: &str) -> Value {
+        layer.as_object_mut().unwrap().insert(name.to_owned(), value.into());
+        layer
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn layers_of_json_and_of_a_host_make_the_same_policy(
+            route in layer(), host in layer(), policy in layer(), defaults in layer(),
+            named in 0..3_usize,
+        ) {
+            let document = json!({
+                "store": {"decide_cluster": "a", "claim_cluster": "b"}, "key_prefix": "p", "defaults": defaults,
+                "policies": {"pay": with(policy, "namespace", "n"), "other": {"namespace": "o", "anonymous": true}},
+            });
+            let Ok(config) = Config::parse(document.to_string().as_bytes()) else { return Ok(()) };
+            let route = if named == 1 { route } else { with(route, "policy", "pay") };
+            let host = if named == 0 { host } else { with(host, "policy", if named == 1 { "pay" } else { "other" }) };
+            let marks = Marks { route: Some(host_bytes(&route)), virtual_host: Some(host_bytes(&host)) };
+            let of_host = RoutePolicies::default().resolve(&config, marks).map_err(|(error, _)| error);
+            let of_json = config.route_policy(Some(&route), Some(&host));
+            match (of_host, of_json) {
+                (Ok(of_host), Ok(of_json)) => prop_assert_eq!(format!("{of_host:?}"), format!("{of_json:?}")),
+                (Err(of_host), Err((level, of_json))) => {
+                    let base = match level {
+                        Level::Route => "route.filter_metadata.fencepost.",
+                        Level::VirtualHost => "virtual_host.filter_metadata.fencepost.",
+                        Level::Together => "filter_metadata.fencepost.",
+                    };
+                    prop_assert_eq!(of_host.path, format!("{base}{}", of_json.path));
+                    prop_assert_eq!(of_host.found, of_json.found);
+                    prop_assert_eq!(of_host.expected, of_json.expected);
+                }
+                (of_host, of_json) => prop_assert!(false, "{:?} and {:?}", of_host, of_json),
+            }
+        }
+    }
+
+    #[test]
+    fn metadata_as_json_is_refused_where_it_is_wrong() {
+        for (route, host, level, path) in [
+            (json!({"policy": "pay", "wait": 5}), json!({}), Level::Route, "wait"),
+            (json!({"policy": "pay", "wait": null}), json!({}), Level::Route, "wait"),
+            (json!({"policy": "pay", "key": ["x"]}), json!({}), Level::Route, "key"),
+            (json!({"policy": 1}), json!({}), Level::Route, "policy"),
+            // The filter reads what the route replaces as well.
+            (json!({"policy": "pay", "wait": "1s"}), json!({"wait": "x"}), Level::VirtualHost, "wait"),
+            (json!("pay"), json!({}), Level::Route, "configuration"),
+            (json!({}), json!({}), Level::Together, "policy"),
+            (json!({"policy": "pya"}), json!({}), Level::Together, "policy"),
+            (json!({"policy": "pay"}), json!({"scope": []}), Level::Together, "scope"),
+        ] {
+            let (found, error) = config().route_policy(Some(&route), Some(&host)).unwrap_err();
+            assert_eq!((found, error.path.as_str()), (level, path), "{route} {host}: {error}");
+        }
+        assert!(config().route_policy(None, Some(&json!({"policy": "pay"}))).is_ok());
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn value(mut bytes: &[u8], depth: u8) -> Option<Value> {
             (2, FIXED64) => {
                 let (number, rest) = bytes.split_first_chunk::<8>()?;
                 bytes = rest;
-                number_value(f64::from_le_bytes(*number))?
+                number_value(f64::from_le_bytes(*number))
             }
             (3, LEN) => Value::String(text(take(&mut bytes)?)?),
             (4, VARINT) => Value::Bool(varint(&mut bytes)? != 0),
@@ -80,13 +80,14 @@ fn list(mut bytes: &[u8], depth: u8) -> Option<Value> {
     Some(Value::Array(values))
 }
 
-/// A Struct has doubles only; a whole number is one in the configuration as well.
-fn number_value(number: f64) -> Option<Value> {
+/// A Struct has doubles only; a whole number is one in the configuration as well. What JSON has no
+/// number for is a null, which is refused where it stands.
+fn number_value(number: f64) -> Value {
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() <= EXACT_MAX {
-        Some(Value::Number(Number::from(number as i64)))
+        Value::Number(Number::from(number as i64))
     } else {
-        Number::from_f64(number).map(Value::Number)
+        Number::from_f64(number).map_or(Value::Null, Value::Number)
     }
 }
 
@@ -120,7 +121,7 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
@@ -150,7 +151,8 @@ mod tests {
         }
     }
 
-    fn encode(object: &Value) -> Vec<u8> {
+    /// The wire bytes of a Struct.
+    pub(in crate::policy) fn encode(object: &Value) -> Vec<u8> {
         let entries = object.as_object().unwrap().iter();
         entries
             .flat_map(|(name, value)| {

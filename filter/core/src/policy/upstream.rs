@@ -1,5 +1,6 @@
 //! How the upstream is called, and what it is given for its own providers.
 
+use super::error::found;
 use super::layer::{DownstreamLayer, ExecutionLayer, FormLayer};
 use super::resolve::{At, MAX_RUN_MS_MAX};
 use super::{ConfigError, Execution};
@@ -44,6 +45,12 @@ pub(super) fn downstream_keys(
 
 fn downstream(at: &At<'_>, layer: DownstreamLayer) -> Result<DownstreamKey, ConfigError> {
     let known = provider(&layer.provider);
+    // Another spelling would be another provider, without the limits of the one that is meant.
+    let meant = layer.provider.trim().to_ascii_lowercase();
+    if known.is_none() && provider(&meant).is_some() {
+        let found = found(Some(&layer.provider.into()));
+        return Err(at.error("provider", found, format!("{meant:?} in this spelling, or another name")));
+    }
     let form = match (layer.form, layer.length) {
         (None, None) => known.as_ref().map_or(DownstreamForm::Hex { digits: HEX_DIGITS_MAX }, |p| p.form),
         (Some(FormLayer::Uuid), None) => DownstreamForm::Uuid,
