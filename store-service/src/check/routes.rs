@@ -8,8 +8,8 @@ use super::shadow;
 use super::switch::{Switch, switch};
 use super::world::{Chain, Filter, routes_of};
 use fencepost_filter_core::guard::METADATA_NAMESPACE;
-use fencepost_filter_core::policy::{Config, Execution, Mode, Policy, Retries, UnmarkedRoutes};
-use serde_json::{Value, json};
+use fencepost_filter_core::policy::{ConfigError, Execution, Level, Mode, Policy, Retries, UnmarkedRoutes};
+use serde_json::Value;
 use std::rc::Rc;
 
 /// A route that our filter guards.
@@ -133,7 +133,7 @@ pub(super) fn resolve(
     // What is a number or a word of YAML is no text for Envoy either.
     let name = if let Value::String(name) = name_place.node.to_json() { name } else { String::new() };
     let name = name.as_str();
-    let Some(policy) = config.policies.get(name) else {
+    if !config.policies.contains_key(name) {
         let known = config.policies.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         findings.error(
             name_place,
@@ -142,97 +142,42 @@ pub(super) fn resolve(
             format!("one of: {known}"),
         );
         return Err(());
-    };
-    let overrides: Vec<_> = [host, route].into_iter().filter(has_overrides).collect();
-    if overrides.is_empty() {
-        return Ok(Some(Rc::clone(policy)));
     }
-    let mut layer =
-        configuration.json.get("policies").and_then(|all| all.get(name)).cloned().unwrap_or_default();
-    for over in &overrides {
-        let mut over = over.node.to_json();
-        if let Some(over) = over.as_object_mut() {
-            over.remove("policy");
-        }
-        merge(&mut layer, over, "");
-    }
-    let document = json!({
-        "store": configuration.json.get("store"),
-        "key_prefix": configuration.json.get("key_prefix"),
-        "defaults": configuration.json.get("defaults").cloned().unwrap_or_else(|| json!({})),
-        "policies": {name: layer},
-    });
-    match Config::parse(document.to_string().as_bytes()) {
-        Ok(config) => {
-            let policy = config.policies.get(name).map(Rc::clone);
-            let own = overrides.iter().rev().map(|mark| mark.get("scope")).find(Place::exists);
-            if let (Some(policy), Some(own)) = (&policy, own)
+    let [of_route, of_host] = [route, host].map(|mark| mark.exists().then(|| mark.node.to_json()));
+    match config.route_policy(of_route.as_ref(), of_host.as_ref()) {
+        Ok(policy) => {
+            let own = [route, host].iter().map(|mark| mark.get("scope")).find(Place::exists);
+            if let Some(own) = own
                 && policy.mode != Mode::Off
             {
                 let at = |index: Option<usize>| index.and_then(|index| own.items().nth(index)).unwrap_or(own);
-                scopes::check(policy, at, findings);
+                scopes::check(&policy, at, findings);
             }
-            Ok(policy)
+            Ok(Some(policy))
         }
-        Err(error) => {
-            let field =
-                error.path.strip_prefix(&format!("policies.{name}.")).unwrap_or(&error.path).to_owned();
-            let first = field.split(['.', '[']).next().unwrap_or_default();
-            let written = [route, host].into_iter().map(|mark| mark.get(first)).find(Place::exists);
-            findings.error(
-                written.unwrap_or(nearest),
-                Code::RouteOverrideInvalid,
-                format!("{field}: {}", error.found),
-                if field == "mode" && error.found == "false" {
-                    format!("{}, in quotes: {:?} without them is a boolean", error.expected, "off")
-                } else {
-                    error.expected.to_string()
-                },
-            );
+        Err((level, error)) => {
+            let levels = match level {
+                Level::Route => vec![route],
+                Level::VirtualHost => vec![host],
+                Level::Together => vec![route, host],
+            };
+            report_override(&levels, nearest, error, findings);
             Err(())
         }
     }
 }
 
-fn has_overrides(mark: &Place<'_>) -> bool {
-    mark.members().any(|(name, _)| name != "policy")
-}
-
-/// Settings that are merged with those below, member by member, as the filter does. All others are
-/// replaced whole.
-const MERGED: [&str; 11] = [
-    "",
-    ".errors",
-    ".key",
-    ".fingerprint",
-    ".response",
-    ".response.statuses",
-    ".response.headers",
-    ".response.markers",
-    ".grant",
-    ".grant.details",
-    ".grant.outcome",
-];
-
-/// Puts overrides over what is below. Scope and `anonymous` are one setting.
-fn merge(below: &mut Value, over: Value, at: &str) {
-    match (below, over) {
-        (Value::Object(below), Value::Object(over)) if MERGED.contains(&at) => {
-            if at.is_empty() && (over.contains_key("scope") || over.contains_key("anonymous")) {
-                below.remove("scope");
-                below.remove("anonymous");
-            }
-            for (name, value) in over {
-                match below.get_mut(&name) {
-                    Some(inner) => merge(inner, value, &format!("{at}.{name}")),
-                    None => {
-                        below.insert(name, value);
-                    }
-                }
-            }
-        }
-        (below, over) => *below = over,
-    }
+/// Overrides that the filter refuses, where they are written.
+fn report_override(levels: &[Place<'_>], nearest: Place<'_>, error: ConfigError, findings: &mut Findings) {
+    let first = error.path.split(['.', '[']).next().unwrap_or_default();
+    let written = levels.iter().map(|mark| mark.get(first)).find(Place::exists);
+    let expected = if first == "mode" && error.found == "false" {
+        format!("{}, in quotes: {:?} without them is a boolean", error.expected, "off")
+    } else {
+        error.expected
+    };
+    let found = format!("{}: {}", error.path, error.found);
+    findings.error(written.unwrap_or(nearest), Code::RouteOverrideInvalid, found, expected);
 }
 
 /// Checks what a route says, under its policy. `filter` is ours.

@@ -218,6 +218,8 @@ mistakes! {
         => [(Error, RoutePolicyMissing, "wait: 1s")];
     "a wrong override" in "edge.yaml": [MARK => "{fencepost: {policy: payments, wait: 5}}}"]
         => [(Error, RouteOverrideInvalid, "wait: 5")];
+    "a wrong override that the route replaces" in "edge.yaml": ["              domains: [\"*\"]\n" => "              domains: [\"*\"]\n              metadata: {filter_metadata: {fencepost: {policy: payments, wait: soon}}}\n", MARK => "{fencepost: {policy: payments, wait: 5s}}}"]
+        => [(Error, RouteOverrideInvalid, "wait: soon")];
     "an impossible override" in "edge.yaml": [MARK => "{fencepost: {policy: payments, fingerprint: {body: none, properties: [a]}}}}"]
         => [(Error, RouteOverrideInvalid, "properties: [a]")];
     "no filter" in "edge.yaml": [FENCEPOST => "          - name: other\n", "name: fencepost\n                root_id: fencepost" => "name: other\n                root_id: other", "fencepost_filter" => "filter", "decide_cluster" => "decide"]
