@@ -21,6 +21,7 @@ mod rig_service;
 mod scopes;
 mod secrets;
 mod settings;
+mod spellings;
 mod store_outage;
 mod support;
 mod tls;

@@ -179,6 +179,20 @@ async fn host_and_constant_and_their_combination_with_a_person() {
 }
 
 #[tokio::test]
+async fn one_person_who_acts_for_two_tenants_is_two_callers() {
+    let scope = json!([
+        {"jwt": {"payload": "jwt_payload", "claim": "sub"}},
+        {"header": {"name": "x-tenant", "trusted": true}},
+        {"constant": {"value": "v2"}},
+    ]);
+    let stack = scoped(scope).start().await.unwrap();
+    let of = |user: &str, tenant: &str| call().user(user).header("x-tenant", tenant);
+    are_told_apart(&stack, &[of("root", "t1"), of("root", "t2"), of("t1", "root"), of("roo", "tt1")]).await;
+    refused(&stack, &call().user("root"), "scope_missing").await;
+    refused(&stack, &call().header("x-tenant", "t1"), "scope_missing").await;
+}
+
+#[tokio::test]
 async fn dynamic_metadata_of_an_authorizing_service_is_an_identity() {
     let service = Upstream::start().await.unwrap();
     let address = service.addr();

@@ -112,6 +112,7 @@ async fn the_upstream_gets_keys_for_its_providers_that_never_change() {
         {"provider": "stripe", "operation": "charge", "header": "X-Stripe-Key"},
         {"provider": "square", "operation": "charge", "header": "x-square-key"},
         {"provider": "adyen", "operation": "capture", "header": "idempotency-key"},
+        {"provider": "paypal", "operation": "order", "header": "PayPal-Request-Id"},
         {"provider": "acme", "operation": "o", "header": "x-acme-key", "length": 32},
     ]);
     let overrides = json!({"downstream_keys": keys, "max_run": "10s",
@@ -126,6 +127,7 @@ async fn the_upstream_gets_keys_for_its_providers_that_never_change() {
         ("x-stripe-key", "57bad3bf51855b146ad14f23cfe27f4c404590088c5ddc677ce31ee289192a57"),
         ("x-square-key", "721c1f71-6a68-e3c1-4565-e86890c4c854"),
         ("idempotency-key", "e9a82472d98dc1a14528ae1ad1045f7e0e8bed4fb0191ee574a06d255dd65268"),
+        ("paypal-request-id", "51bcd760691df0c15a85e769f620e62f94964e3bbb01b59712bc69061913c484"),
         ("x-acme-key", "7e558b2a4edcab5c1e4481457afc14ef"),
     ];
     for seen in stack.upstream().seen() {
