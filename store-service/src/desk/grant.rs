@@ -27,6 +27,8 @@ pub struct GrantSeen {
     pub revoked_at: Option<Micros>,
     /// What it was used for.
     pub operation: Option<String>,
+    /// Does a hold that stands refuse it? By the time that was recorded; a token's own time decides.
+    pub held: bool,
     /// The store's clock when it was read.
     pub now: Micros,
 }
@@ -82,6 +84,8 @@ pub struct GrantFilter {
     pub tenant: Option<String>,
     /// For this subject.
     pub subject: Option<String>,
+    /// Only held by a hold that stands, or only not.
+    pub held: Option<bool>,
     /// Only this one.
     pub only: Option<GrantKey>,
     /// Only names behind this one.

@@ -4,6 +4,7 @@
 //! Every change is one atomic step of the store, about a version that was seen, with a line of an
 //! audit that only grows. Nothing here is on a request's path, so it has connections of its own.
 
+mod again;
 mod audit;
 mod erase;
 mod free;
@@ -14,6 +15,7 @@ mod operation;
 pub mod postgres;
 pub mod sqlite;
 
+pub use again::{Again, AgainOrder};
 pub use audit::{AuditFilter, AuditKind, AuditPlace, AuditSeen};
 pub use erase::{BATCH as ERASE_BATCH, EraseCursor, EraseOrder, Erased, Place as ErasePlace, Whose};
 pub use free::{FreeDone, FreeOrder, Freed};
@@ -64,6 +66,10 @@ pub trait Desk: Send + Sync + 'static {
     /// Frees keys that a lifted hold has held and no other holds, in one bounded batch, and writes it
     /// down; both or neither.
     async fn free_held(&self, order: FreeOrder) -> Result<FreeDone, StoreError>;
+
+    /// Has recovery look again for a held key that it has given to a person, and writes it down; both or
+    /// neither.
+    async fn look_again(&self, order: AgainOrder) -> Result<Again, StoreError>;
 
     /// Erases answers in one bounded batch, and writes it down; both or neither.
     async fn erase(&self, order: EraseOrder) -> Result<Erased, StoreError>;

@@ -32,6 +32,9 @@ pub struct OperationSeen {
     pub status: OperationStatus,
     /// Recorded with the outcome.
     pub reference: Option<String>,
+    /// Why it has no end, as one word: `owner` where its owner said unknown or gave it to a person, what the
+    /// last look-up found, why recovery gave up, or `look_again`; none where nothing was concluded yet.
+    pub cause: Option<String>,
     /// Counts its owners.
     pub owner_version: i32,
     /// End of the present ownership.
@@ -66,6 +69,8 @@ pub struct OperationFilter {
     pub caller_namespace: Option<String>,
     /// Of this caller.
     pub caller_id: Option<String>,
+    /// Without an end for this cause.
+    pub cause: Option<String>,
     /// Admitted at least so many milliseconds ago.
     pub older_than_ms: Option<u64>,
     /// Only ids behind this one.
@@ -209,6 +214,7 @@ mod tests {
             details: "{}".into(),
             status,
             reference: None,
+            cause: None,
             owner_version: 3,
             lease_until,
             submit_by,

@@ -57,12 +57,14 @@ pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
             "scope" => {
                 filter.scope = Some(ScopeDigest::parse(&value).map_err(|_| wrong("scope", "32 hex digits"))?);
             }
+            "cause" => filter.cause = Some(cause(value)?),
+            "held" => filter.held = Some(flag("held", &value)?),
             "after" => filter.after = Some(key(&value)?),
             "limit" => {
                 let limit = value.parse().ok().filter(|limit| (1..=LIST_MAX).contains(limit));
                 filter.limit = limit.ok_or_else(|| wrong("limit", "1 to 1000"))?;
             }
-            _ => return Err(wrong(&name, "state, prefix, scope, after or limit")),
+            _ => return Err(wrong(&name, "state, prefix, scope, cause, held, after or limit")),
         }
     }
     if let Some(bound) = caller.bound_to() {
@@ -97,13 +99,17 @@ pub async fn show(Shared(api): Shared<Api>, Path(text): Path<String>, request: R
         let (who, action) = (caller.name(), "look_at_answer");
         desk.note(Note { who, action, subject, version: seen.version, state: seen.state, reason }).await?;
     }
-    let mut view = seen(&api, &key, answer).await?;
-    view.audit.get_or_insert_default().extend(looks(&api, &key).await?);
-    view.audit.get_or_insert_default().sort_by_key(|line| line.at_us);
-    json(&view)
+    json(&with_looks(&api, &key, seen(&api, &key, answer).await?).await?)
 }
 
-/// Who looked at the answer.
+/// With what changed nothing about the entry: who looked at the answer, or had recovery look again.
+pub async fn with_looks(api: &Api, key: &StoreKey, mut view: EntryView) -> Result<EntryView, Problem> {
+    let audit = view.audit.get_or_insert_default();
+    audit.extend(looks(api, key).await?);
+    audit.sort_by_key(|line| line.at_us);
+    Ok(view)
+}
+
 async fn looks(api: &Api, key: &StoreKey) -> Result<Vec<AuditLine>, Problem> {
     let Some(desk) = api.service.store().desk() else { return Ok(Vec::new()) };
     let lines = desk.lines(entry_subject(key.as_str())).await?;
@@ -197,7 +203,8 @@ pub async fn seen(api: &Api, key: &StoreKey, answer: bool) -> Result<EntryView, 
     Ok(view(entry, answer, Some(audit)))
 }
 
-fn absent() -> Problem {
+/// There is nothing under a key.
+pub fn absent() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "no_entry", "there is no live entry under this key")
 }
 
@@ -212,6 +219,17 @@ pub fn own_token() -> Result<ClaimToken, Problem> {
 /// A stored key.
 pub fn key(text: &str) -> Result<StoreKey, Problem> {
     StoreKey::parse(text).map_err(|error| Problem::bad_request("key", error.to_string()))
+}
+
+/// The word of a cause.
+pub fn cause(word: String) -> Result<String, Problem> {
+    let words = "a cause as a list shows it, such as held, timeout, lease_expired or not_run";
+    if words::is_cause(&word) { Ok(word) } else { Err(wrong("cause", words)) }
+}
+
+/// Yes or no.
+pub fn flag(name: &str, text: &str) -> Result<bool, Problem> {
+    text.parse().map_err(|_| wrong(name, "true or false"))
 }
 
 /// A version.
@@ -297,7 +315,7 @@ pub fn json(reply: &impl Serialize) -> Answered {
 
 /// An entry as JSON says it.
 pub fn view(entry: Entry, answer: bool, audit: Option<Vec<Audit>>) -> EntryView {
-    let Entry { key, row, headers_len, body_len, now } = entry;
+    let Entry { key, row, headers_len, body_len, held, now } = entry;
     let version = row.version().to_string();
     let mut view = EntryView {
         key: key.to_string(),
@@ -310,6 +328,7 @@ pub fn view(entry: Entry, answer: bool, audit: Option<Vec<Audit>>) -> EntryView 
         created_at_us: row.created_at.0,
         updated_at_us: row.updated_at.0,
         now_us: now.0,
+        held,
         audit: audit.map(|lines| lines.into_iter().map(line).collect()),
         ..EntryView::default()
     };
@@ -338,8 +357,7 @@ fn about(view: &mut EntryView, row: &Row, now: Micros) {
             view.lease_left_ms = Some(lease.until.ms_after(now));
             view.run_left_ms = Some(lease.run_until.ms_after(now));
         }
-        State::Unknown { cause, .. } => view.cause = Some(words::unknown_cause(*cause)),
-        State::Released { cause, .. } => view.cause = Some(words::release_cause(*cause)),
+        State::Unknown { .. } | State::Released { .. } => view.cause = words::cause(&row.state),
         State::Completed { .. } => {}
     }
     view.left_ms = row.until().map(|until| until.ms_after(now));

@@ -2,7 +2,7 @@
 //! whose role is its own.
 
 use super::Api;
-use super::entries::{Answered, json, query, wrong};
+use super::entries::{Answered, flag, json, query, wrong};
 use super::operations::limit;
 use crate::desk::{GrantFilter, GrantSeen, GrantState};
 use crate::grant::details;
@@ -28,12 +28,13 @@ pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
             "issuer" => filter.issuer = Some(value),
             "tenant" => filter.tenant = Some(value),
             "subject" => filter.subject = Some(value),
+            "held" => filter.held = Some(flag("held", &value)?),
             "grant_id" => grant_id = Some(value),
             "key_tenant" => key_tenant = value,
             "after" => filter.after = Some(name_of(&value).ok_or_else(|| wrong("after", "what next said"))?),
             "limit" => filter.limit = limit(&value)?,
             _ => {
-                let known = "state, issuer, tenant, subject, grant_id, key_tenant, after or limit";
+                let known = "state, issuer, tenant, subject, held, grant_id, key_tenant, after or limit";
                 return Err(wrong(&name, known));
             }
         }
@@ -76,5 +77,6 @@ pub fn view(seen: GrantSeen) -> GrantView {
         used_at_us: seen.used_at.map(|at| at.0),
         revoked_at_us: seen.revoked_at.map(|at| at.0),
         operation_id: seen.operation,
+        held: seen.held,
     }
 }

@@ -3,6 +3,7 @@
 //! Every reply, errors included, names the database (`x-fencepost-store-id`) and the protocol
 //! version, so that a caller that reached the wrong service notices it on any reply.
 
+mod again;
 mod audit;
 mod auth;
 mod claims;
@@ -132,6 +133,7 @@ fn operators(api: &Api) -> Router<Api> {
         .route("/v1/entries/{key}", get(entries::show))
         .route("/v1/entries/{key}/release", post(entries::release))
         .route("/v1/entries/{key}/settle", post(entries::settle))
+        .route("/v1/entries/{key}/look-again", post(again::look_again))
         .route("/v1/operator/operations", get(operations::list))
         .route("/v1/operator/operations/{id}", get(operations::show))
         .route("/v1/operator/operations/{id}/settle", post(operations::settle))

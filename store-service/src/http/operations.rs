@@ -48,6 +48,7 @@ pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
             "tenant" => filter.tenant = Some(value),
             "caller_namespace" => filter.caller_namespace = Some(value),
             "caller" => filter.caller_id = Some(value),
+            "cause" => filter.cause = Some(value),
             "older_than_ms" => {
                 let ms = value.parse().map_err(|_| wrong("older_than_ms", "a number of milliseconds"))?;
                 filter.older_than_ms = Some(age("older_than_ms", ms)?);
@@ -55,7 +56,8 @@ pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
             "after" => filter.after = Some(id(&value)?),
             "limit" => filter.limit = limit(&value)?,
             _ => {
-                let known = "status, issuer, tenant, caller_namespace, caller, older_than_ms, after or limit";
+                let known =
+                    "status, issuer, tenant, caller_namespace, caller, cause, older_than_ms, after or limit";
                 return Err(wrong(&name, known));
             }
         }
@@ -191,6 +193,7 @@ pub fn view(seen: OperationSeen, history: Option<Vec<EventView>>) -> OperationVi
         caller: seen.caller_id,
         details: details::from_text(&seen.details).0,
         reference: seen.reference,
+        cause: seen.cause,
         lease_left_ms: seen.lease_until.ms_after(seen.now),
         submit_left_ms: seen.submit_by.ms_after(seen.now),
         created_at_us: seen.created_at.0,

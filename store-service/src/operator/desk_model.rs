@@ -28,6 +28,9 @@ pub struct OperationView {
     /// Recorded with the outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
+    /// Why it has no end, where anything was concluded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
     /// Milliseconds until the present ownership ends; 0 when it has.
     pub lease_left_ms: u64,
     /// Milliseconds until nothing may be sent any more; 0 when nothing may.
@@ -136,6 +139,9 @@ pub struct GrantView {
     /// What it was used for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation_id: Option<String>,
+    /// Is it open, and does a hold that stands refuse it, by the time that was recorded?
+    #[serde(default)]
+    pub held: bool,
 }
 
 /// Grants, in the order of their names.

@@ -53,6 +53,10 @@ struct List {
     #[arg(long, value_name = "SUBJECT")]
     subject: Option<String>,
 
+    /// Only open ones that a hold that stands refuses, by the time of issue that was recorded.
+    #[arg(long)]
+    held: bool,
+
     /// Only names behind this one, as the last list said.
     #[arg(long, value_name = "NEXT")]
     after: Option<String>,
@@ -147,6 +151,7 @@ impl List {
                 ("issuer", self.issuer),
                 ("tenant", self.tenant),
                 ("subject", self.subject),
+                ("held", self.held.then(|| "true".to_owned())),
                 ("after", self.after),
             ],
         );

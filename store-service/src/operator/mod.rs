@@ -33,7 +33,7 @@ use crate::store::StateName;
 use clap::{ArgGroup, Args, Subcommand};
 use client::Client;
 use fencepost_protocol::StoreKey;
-use model::{EntryView, ListReply, Octets, ReleaseOrder, SettleOrder, SettleWith};
+use model::{EntryView, ListReply, LookAgainOrder, Octets, ReleaseOrder, SettleOrder, SettleWith};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -64,6 +64,8 @@ enum Command {
     Release(Release),
     /// Say what became of the request: it did not run, or this is its answer.
     Settle(Box<Settle>),
+    /// Have recovery look up once more a held key that it has given to a person.
+    LookAgain(LookAgain),
 }
 
 #[derive(Debug, Args)]
@@ -82,6 +84,10 @@ struct List {
     /// Only entries with this cause, as the list prints it: held, timeout, lease_expired and others.
     #[arg(long, value_name = "CAUSE")]
     cause: Option<String>,
+
+    /// Only entries, in any state, that a hold that stands keeps from running.
+    #[arg(long, conflicts_with = "state")]
+    held: bool,
 
     /// Only keys with this prefix.
     #[arg(long, value_name = "PREFIX")]
@@ -113,8 +119,9 @@ struct Show {
     answer: bool,
 }
 
+/// An order about one entry as it was seen.
 #[derive(Debug, Args)]
-struct Order {
+struct About {
     #[command(flatten)]
     common: Common,
 
@@ -132,6 +139,18 @@ struct Order {
     /// Do not ask.
     #[arg(long, requires = "version")]
     yes: bool,
+}
+
+#[derive(Debug, Args)]
+struct LookAgain {
+    #[command(flatten)]
+    about: About,
+}
+
+#[derive(Debug, Args)]
+struct Order {
+    #[command(flatten)]
+    about: About,
 
     /// Also where the request may be running: say so only if you know that it is not.
     #[arg(long)]
@@ -197,6 +216,7 @@ impl Entries {
             Command::Show(show) => show.run().await,
             Command::Release(release) => release.run().await,
             Command::Settle(settle) => settle.run().await,
+            Command::LookAgain(again) => again.run().await,
         })
     }
 }
@@ -204,48 +224,21 @@ impl Entries {
 impl List {
     async fn run(self) -> Result<(), End> {
         let client = Client::new(&self.common.client)?;
-        let reply = match &self.cause {
-            None => self.page(&client, self.limit, self.after.clone()).await?,
-            Some(cause) => self.of_cause(&client, cause).await?,
-        };
-        print(self.common.output, &reply, print::list)
-    }
-
-    async fn page(&self, client: &Client, limit: u32, after: Option<String>) -> Result<ListReply, End> {
-        let state = (!self.all).then(|| self.state.word().to_owned());
         let path = with_query(
             "/v1/entries",
             vec![
-                ("limit", Some(limit.to_string())),
-                ("state", state),
-                ("prefix", self.prefix.clone()),
-                ("scope", self.scope.clone()),
-                ("after", after),
+                ("limit", Some(self.limit.to_string())),
+                // What is held may be in any state but completed.
+                ("state", (!self.all && !self.held).then(|| self.state.word().to_owned())),
+                ("cause", self.cause),
+                ("held", self.held.then(|| "true".to_owned())),
+                ("prefix", self.prefix),
+                ("scope", self.scope),
+                ("after", self.after),
             ],
         );
-        Ok(client.get(&path).await?)
-    }
-
-    /// Those of one cause, looked for page by page.
-    async fn of_cause(&self, client: &Client, cause: &str) -> Result<ListReply, End> {
-        let wished = usize::try_from(self.limit).unwrap_or(usize::MAX);
-        let (mut found, mut after) = (Vec::new(), self.after.clone());
-        loop {
-            let page = self.page(client, PAGE, after).await?;
-            for entry in page.entries {
-                if entry.cause.as_deref() == Some(cause) {
-                    found.push(entry);
-                    if found.len() == wished {
-                        let next = found.last().map(|entry| entry.key.clone());
-                        return Ok(ListReply { entries: found, next });
-                    }
-                }
-            }
-            after = page.next;
-            if after.is_none() {
-                return Ok(ListReply { entries: found, next: None });
-            }
-        }
+        let reply: ListReply = client.get(&path).await?;
+        print(self.common.output, &reply, print::list)
     }
 }
 
@@ -259,13 +252,11 @@ impl Show {
 
 impl Release {
     async fn run(self) -> Result<(), End> {
-        let order = self.order;
-        let client = Client::new(&order.common.client)?;
-        let key = order.target.stored()?;
-        let version = order.confirmed(&client, &key, "Let this key run again").await?;
-        let body = ReleaseOrder { version, reason: order.reason, force: order.force };
+        let Order { about, force } = self.order;
+        let (client, key, version) = about.confirmed("Let this key run again").await?;
+        let body = ReleaseOrder { version, reason: about.reason, force };
         let shown: EntryView = client.post(&path(&key, "/release"), &body).await?;
-        print(order.common.output, &shown, print::entry)
+        print(about.common.output, &shown, print::entry)
     }
 }
 
@@ -290,24 +281,34 @@ impl Settle {
                 (answer, "Store this answer for its retries")
             }
         };
-        let order = self.order;
-        let client = Client::new(&order.common.client)?;
-        let key = order.target.stored()?;
-        let version = order.confirmed(&client, &key, question).await?;
-        let body = SettleOrder { version, reason: order.reason, force: order.force, with };
+        let Order { about, force } = self.order;
+        let (client, key, version) = about.confirmed(question).await?;
+        let body = SettleOrder { version, reason: about.reason, force, with };
         let shown: EntryView = client.post(&path(&key, "/settle"), &body).await?;
-        print(order.common.output, &shown, print::entry)
+        print(about.common.output, &shown, print::entry)
     }
 }
 
-impl Order {
-    /// The version that the order is about: the one that was named, or that a person has just seen
-    /// and said yes to.
-    async fn confirmed(&self, client: &Client, key: &StoreKey, question: &str) -> Result<String, End> {
+impl LookAgain {
+    async fn run(self) -> Result<(), End> {
+        let about = self.about;
+        let (client, key, version) = about.confirmed("Have recovery look it up again").await?;
+        let body = LookAgainOrder { version, reason: about.reason };
+        let shown: EntryView = client.post(&path(&key, "/look-again"), &body).await?;
+        print(about.common.output, &shown, print::entry)
+    }
+}
+
+impl About {
+    /// The service, the key, and the version that the order is about: the one that was named, or that a
+    /// person has just seen and said yes to.
+    async fn confirmed(&self, question: &str) -> Result<(Client, StoreKey, String), End> {
+        let client = Client::new(&self.common.client)?;
+        let key = self.target.stored()?;
         if let (Some(version), true) = (&self.version, self.yes) {
-            return Ok(version.clone());
+            return Ok((client, key, version.clone()));
         }
-        let shown: EntryView = client.get(&path(key, "")).await?;
+        let shown: EntryView = client.get(&path(&key, "")).await?;
         if self.version.as_ref().is_some_and(|version| *version != shown.version) {
             return Err(End::Refused(format!(
                 "--version: the entry is not any more what was seen; it has version {} now",
@@ -315,12 +316,9 @@ impl Order {
             )));
         }
         ask(&print::entry(&shown), question, "--yes with the --version that was seen")?;
-        Ok(shown.version)
+        Ok((client, key, shown.version))
     }
 }
-
-/// Entries in one page of a search.
-const PAGE: u32 = 1_000;
 
 fn answer_query(answer: bool) -> &'static str {
     if answer { "?answer=true" } else { "" }

@@ -69,6 +69,9 @@ pub struct EntryView {
     /// Why it is unknown, or was released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
+    /// In a list: does a hold that stands keep its key from running?
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<bool>,
     /// What happens to a claim whose holder says nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_lost: Option<String>,
@@ -148,6 +151,16 @@ pub struct ReleaseOrder {
     /// Also where its request may be running.
     #[serde(default)]
     pub force: bool,
+}
+
+/// Recovery is to look again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LookAgainOrder {
+    /// The version that was seen.
+    pub version: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// What became of the request is known.

@@ -81,6 +81,11 @@ struct List {
     #[arg(long, value_name = "ID")]
     caller: Option<String>,
 
+    /// Only those without an end for this cause, as the list prints it: owner, not_found, window_passed
+    /// and others.
+    #[arg(long, value_name = "CAUSE")]
+    cause: Option<String>,
+
     /// Only those admitted at least so long ago: a number with ms, s, m, h or d.
     #[arg(long, value_name = "DURATION", value_parser = milliseconds)]
     older_than: Option<u64>,
@@ -159,6 +164,7 @@ impl List {
                 ("tenant", self.tenant),
                 ("caller_namespace", self.caller_namespace),
                 ("caller", self.caller),
+                ("cause", self.cause),
                 ("older_than_ms", self.older_than.map(|ms| ms.to_string())),
                 ("after", self.after),
             ],

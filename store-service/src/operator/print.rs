@@ -11,17 +11,18 @@ pub fn list(reply: &ListReply) -> String {
     }
     let _ = writeln!(
         text,
-        "{:<9}  {:<13}  {:<20}  {:>9}  {:<44}  VERSION",
-        "STATE", "CAUSE", "SINCE (UTC)", "EXPIRES", "KEY"
+        "{:<9}  {:<13}  {:<4}  {:<20}  {:>9}  {:<44}  VERSION",
+        "STATE", "CAUSE", "HELD", "SINCE (UTC)", "EXPIRES", "KEY"
     );
     for entry in &reply.entries {
         let ends = entry.left_ms.map_or_else(|| "-".into(), duration);
         let since = time(entry.updated_at_us);
         let _ = writeln!(
             text,
-            "{:<9}  {:<13}  {since:<20}  {ends:>9}  {:<44}  {}",
+            "{:<9}  {:<13}  {:<4}  {since:<20}  {ends:>9}  {:<44}  {}",
             entry.state,
             entry.cause.as_deref().unwrap_or("-"),
+            held(entry.held),
             entry.key,
             entry.version
         );
@@ -30,6 +31,11 @@ pub fn list(reply: &ListReply) -> String {
         let _ = writeln!(text, "there may be more: --after {next}");
     }
     text
+}
+
+/// Whether a hold that stands holds it.
+pub fn held(held: Option<bool>) -> &'static str {
+    if held == Some(true) { "held" } else { "-" }
 }
 
 /// One entry with what people did to it.

@@ -3,7 +3,7 @@
 use super::desk_model::{
     EventView, GrantView, GrantsReply, HoldView, HoldsReply, OperationView, OperationsReply,
 };
-use super::print::{duration, printable, time};
+use super::print::{duration, held, printable, time};
 use std::fmt::Write;
 
 /// A list, one operation a line.
@@ -12,15 +12,16 @@ pub fn operations(reply: &OperationsReply) -> String {
         return "no operations\n".into();
     }
     let mut text = format!(
-        "{:<20}  {:<20}  {:>7}  {:<36}  {:<24}  VERSION\n",
-        "STATUS", "ADMITTED (UTC)", "AGE", "OPERATION", "CALLER"
+        "{:<20}  {:<13}  {:<20}  {:>7}  {:<36}  {:<24}  VERSION\n",
+        "STATUS", "CAUSE", "ADMITTED (UTC)", "AGE", "OPERATION", "CALLER"
     );
     for seen in &reply.operations {
         let age = u64::try_from((seen.now_us - seen.created_at_us) / 1_000).unwrap_or(0);
         let _ = writeln!(
             text,
-            "{:<20}  {:<20}  {:>7}  {:<36}  {:<24}  {}",
+            "{:<20}  {:<13}  {:<20}  {:>7}  {:<36}  {:<24}  {}",
             seen.status,
+            printable(seen.cause.as_deref().unwrap_or("-")),
             time(seen.created_at_us),
             duration(age),
             seen.operation_id,
@@ -43,6 +44,9 @@ pub fn operation(seen: &OperationView) -> String {
     let left = |ms: u64| if ms == 0 { "over".to_owned() } else { format!("{} left", duration(ms)) };
     line("operation", seen.operation_id.clone());
     line("status", seen.status.clone());
+    if let Some(cause) = &seen.cause {
+        line("cause", cause.clone());
+    }
     line("version", seen.version.clone());
     line("issuer", seen.issuer.clone());
     line("grant", seen.grant_id.clone());
@@ -78,14 +82,15 @@ pub fn grants(reply: &GrantsReply) -> String {
         return "no grants\n".into();
     }
     let mut text = format!(
-        "{:<8}  {:<20}  {:<36}  {:<24}  {:<16}  ISSUER\n",
-        "STATE", "EXPIRES (UTC)", "OPERATION", "GRANT", "SUBJECT"
+        "{:<8}  {:<4}  {:<20}  {:<36}  {:<24}  {:<16}  ISSUER\n",
+        "STATE", "HELD", "EXPIRES (UTC)", "OPERATION", "GRANT", "SUBJECT"
     );
     for seen in &reply.grants {
         let _ = writeln!(
             text,
-            "{:<8}  {:<20}  {:<36}  {:<24}  {:<16}  {}",
+            "{:<8}  {:<4}  {:<20}  {:<36}  {:<24}  {:<16}  {}",
             seen.state,
+            held(Some(seen.held)),
             seen.expires_at_us.map_or_else(|| "-".into(), time),
             seen.operation_id.as_deref().unwrap_or("-"),
             printable(&seen.grant_id),
@@ -110,6 +115,7 @@ pub fn grant(seen: &GrantView) -> String {
     line("issuer", Some(seen.issuer.clone()));
     line("grant", Some(seen.grant_id.clone()));
     line("state", Some(seen.state.clone()));
+    line("held", seen.held.then(|| "by a hold that stands".into()));
     line("recorded as", seen.form.clone());
     line("tenant", seen.tenant.clone().or_else(|| Some(seen.key_tenant.clone()).filter(|t| !t.is_empty())));
     line("subject", seen.subject.clone());

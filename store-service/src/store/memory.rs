@@ -115,8 +115,13 @@ impl Store for Memory {
         let now = self.clock.now();
         let mut found: Vec<_> =
             rows.iter().filter(|(key, row)| row.live(now) && filter.lets(key, row)).collect();
+        // There are no holds here.
+        found.retain(|_| filter.held != Some(true));
         found.sort_by_key(|(key, _)| *key);
-        let entry = |(key, row): (&StoreKey, &Row)| Entry::of(key.clone(), row.clone(), false, now);
+        let entry = |(key, row): (&StoreKey, &Row)| Entry {
+            held: Some(false),
+            ..Entry::of(key.clone(), row.clone(), false, now)
+        };
         Ok(found.into_iter().take(filter.limit as usize).map(entry).collect())
     }
 

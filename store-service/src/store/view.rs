@@ -1,5 +1,6 @@
 //! Entries as people see them.
 
+use super::words;
 use crate::entry::{Micros, Row, State, Version};
 use fencepost_protocol::{ScopeDigest, StoreKey};
 
@@ -14,6 +15,8 @@ pub struct Entry {
     pub headers_len: u64,
     /// Bytes of the answer's body.
     pub body_len: u64,
+    /// In a list: does a hold that stands keep its key from running?
+    pub held: Option<bool>,
     /// The store's clock when it was read.
     pub now: Micros,
 }
@@ -29,7 +32,7 @@ impl Entry {
                 body.clear();
             }
         }
-        Self { key, row, headers_len, body_len, now }
+        Self { key, row, headers_len, body_len, held: None, now }
     }
 }
 
@@ -42,6 +45,10 @@ pub struct Filter {
     pub prefixes: Option<Vec<String>>,
     /// Only of this caller.
     pub scope: Option<ScopeDigest>,
+    /// Only unknown or released for this cause, by its word.
+    pub cause: Option<String>,
+    /// Only held by a hold that stands, or only not.
+    pub held: Option<bool>,
     /// Only keys behind this one, in the order of their bytes.
     pub after: Option<StoreKey>,
     /// At most so many.
@@ -92,6 +99,7 @@ impl Filter {
         self.state.is_none_or(|state| state == StateName::of(&row.state))
             && self.prefixes.as_ref().is_none_or(|some| some.iter().any(|prefix| prefix == key.prefix()))
             && self.scope.is_none_or(|scope| scope == row.scope)
+            && self.cause.as_ref().is_none_or(|cause| words::cause(&row.state).as_ref() == Some(cause))
             && self.after.as_ref().is_none_or(|after| key > after)
     }
 }

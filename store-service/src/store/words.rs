@@ -3,6 +3,7 @@
 //! A word that this version does not know reads as `Other`, so that an older instance can work
 //! beside a newer one.
 
+use crate::entry::State;
 use fencepost_protocol::claims::{OnLost, ReleaseCause, UnknownCause};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -39,6 +40,20 @@ pub fn release_cause(cause: ReleaseCause) -> String {
 /// Reads it back.
 pub fn read_release_cause(word: &str) -> ReleaseCause {
     read(word).unwrap_or(ReleaseCause::Other)
+}
+
+/// The word of a state's cause, where it has one.
+pub fn cause(state: &State) -> Option<String> {
+    match state {
+        State::Unknown { cause, .. } => Some(unknown_cause(*cause)),
+        State::Released { cause, .. } => Some(release_cause(*cause)),
+        State::Claimed(_) | State::Completed { .. } => None,
+    }
+}
+
+/// Is it the word of a cause?
+pub fn is_cause(word: &str) -> bool {
+    read::<UnknownCause>(word).is_some() || read::<ReleaseCause>(word).is_some()
 }
 
 fn word(cause: impl Serialize) -> String {

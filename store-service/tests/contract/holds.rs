@@ -8,7 +8,7 @@ use fencepost_store::desk::{
     hold_subject, whose_subject,
 };
 use fencepost_store::entry::{Claim, ClaimOutcome, Micros, Ruling, SettleReply};
-use fencepost_store::store::StoreKind;
+use fencepost_store::store::{Filter, StoreKind};
 use futures_util::future::join_all;
 use std::sync::Arc;
 
@@ -189,6 +189,41 @@ pub async fn lifted_hold_frees_only_what_no_other_hold_holds(kind: StoreKind) {
     assert_eq!(free(&bed, other).await, freed(0, 0), "again");
 }
 
+/// A list marks what a hold that stands keeps from running, and nothing else.
+pub async fn lists_say_what_a_standing_hold_holds(kind: StoreKind) {
+    let bed = Bed::real(kind).await;
+    let fence = bed.granted(&claim(1, 1)).await;
+    bed.store.complete(complete(&claim(1, 1), fence, b"before")).await.unwrap();
+    bed.granted(&claim(2, 1)).await;
+    bed.store.release(release(&claim(2, 1))).await.unwrap();
+    abandoned(&bed, 3).await;
+    bed.granted(&claim(4, 1)).await;
+    bed.granted(&claim(6, 1)).await;
+    bed.store.unknown(unknown(&claim(6, 1))).await.unwrap();
+    let list = async |held: Option<bool>| {
+        let found = bed.other.entries(Filter { held, limit: 100, ..Filter::default() }).await.unwrap();
+        found.into_iter().map(|entry| (entry.key, entry.held.unwrap())).collect::<Vec<_>>()
+    };
+    let all = |held: bool, numbers: &[u64]| numbers.iter().map(|of| (key(*of), held)).collect::<Vec<_>>();
+    assert_eq!(list(Some(true)).await, []);
+
+    begun(&bed, HoldOrder { prefix: Some("other".into()), grants: false, ..hold_order() }).await;
+    assert_eq!(list(Some(true)).await, [], "of other keys");
+    let hold = begun(&bed, hold_order()).await;
+    assert!(is_held(&bed.claim(&claim(5, 1)).await));
+    assert_eq!(list(Some(true)).await, all(true, &[2, 3, 5]));
+    assert_eq!(list(Some(false)).await, all(false, &[1, 4, 6]));
+    assert_eq!(list(None).await.len(), 6);
+    let of_cause = Filter { cause: Some("held".into()), limit: 100, ..Filter::default() };
+    assert_eq!(bed.other.entries(of_cause).await.unwrap().len(), 1);
+
+    let free = order(&claim(5, 1), Ruling::Free(ReleaseCause::NotRun));
+    assert_eq!(bed.settle(free).await, SettleReply::Settled);
+    assert_eq!(list(Some(true)).await, all(true, &[2, 3]), "a person has spoken for it");
+    desk(&bed).lift_hold(hold.id, "bob".into(), "r".into()).await.unwrap();
+    assert_eq!(list(Some(true)).await, []);
+}
+
 fn erase_order(scope: ScopeDigest) -> EraseOrder {
     let (who, reason) = ("ann".into(), "asked to forget".into());
     EraseOrder { whose: Whose::Scope(scope), prefixes: None, after: None, who, reason }
@@ -289,4 +324,5 @@ held! {
     held_keys_are_free_when_the_hold_is_over,
     lifted_hold_frees_only_what_no_other_hold_holds,
     erased_answer_is_gone_and_its_key_stays_used,
+    lists_say_what_a_standing_hold_holds,
 }

@@ -218,6 +218,11 @@ pub async fn entries_are_listed_in_order_and_without_their_answers(kind: StoreKi
     let unknown = Filter { state: Some(StateName::Unknown), limit: 3, ..Filter::default() };
     assert_eq!(list(unknown.clone()).await, [0, 3, 6].map(key));
     assert_eq!(list(Filter { after: Some(key(6)), ..unknown }).await, [key(9)]);
+    let cause = |word: &str| Filter { cause: Some(word.into()), ..all.clone() };
+    assert_eq!(list(cause("timeout")).await, [0, 3, 6, 9].map(key));
+    assert_eq!(list(cause("held")).await, []);
+    assert_eq!(list(Filter { held: Some(true), ..all.clone() }).await, []);
+    assert_eq!(list(Filter { held: Some(false), ..all.clone() }).await.len(), 10);
     assert_eq!(list(Filter { prefixes: Some(vec!["other".into()]), ..all.clone() }).await, []);
     assert_eq!(list(Filter { prefixes: Some(Vec::new()), ..all.clone() }).await, []);
     let completed = bed.store.entry(&key(1), false).await.unwrap().unwrap();

@@ -89,6 +89,9 @@ fn some_op(rng: &mut StdRng) -> Op {
             ),
             prefixes: pick(rng, &[None, Some(vec!["other".to_owned(), "test".to_owned()])]).clone(),
             scope: *pick(rng, &[None, Some(claim.scope)]),
+            cause: pick(rng, &[None, None, Some("timeout".to_owned()), Some("lease_expired".to_owned())])
+                .clone(),
+            held: *pick(rng, &[None, Some(false)]),
             after: pick(rng, &[None, Some(key(0))]).clone(),
             limit: *pick(rng, &[1, 10]),
         }),

@@ -1,6 +1,6 @@
 //! The console: in a real browser without scripts, and what it refuses.
 
-use crate::desk::Office;
+use crate::desk::{Office, said};
 use crate::http::serve;
 use fencepost_protocol::claims::{ClaimRequest, CompleteRequest, OnLost, UnknownCause, UnknownRequest};
 use fencepost_protocol::{ClaimToken, FRAME_MEDIA_TYPE, Fingerprint, Scheme, ScopeDigest, StoreKey, encode};
@@ -399,4 +399,57 @@ async fn keys_that_recovery_gave_up_are_on_the_first_page() {
     let page = send(&office, Call::get("/console").header("cookie", &cookie)).await.text();
     assert!(page.contains("Keys that recovery has given to a person"), "{page}");
     assert!(page.contains("the provider &lt;b&gt;knows&lt;/b&gt; nothing"), "{page}");
+}
+
+/// From the command line and from the page of the key: once, for the version that was seen.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_has_recovery_look_again_for_a_key() {
+    let office = Office::postgres().await;
+    let unknown = UnknownRequest { v: 1, key: key(1), token: token(1), cause: UnknownCause::Timeout };
+    frame(&office, "/v1/claims", &claim(1, 1), b"").await;
+    frame(&office, "/v1/unknown", &unknown, b"").await;
+    let client = crate::support::connect(office.url.as_ref().unwrap()).await;
+    let mark =
+        "INSERT INTO fencepost.held_keys (key, version_fence, version_updated_at, turn, attempts, next_at,
+                                                 result, for_person, marked_at, taken_by)
+                SELECT key, fence, updated_at, 1, 8, now() + interval '1 day', 'absent', 'why', now(), 'i1'
+                FROM fencepost.entries
+                ON CONFLICT (key) DO UPDATE SET for_person = 'why', marked_at = now()";
+    let waiting = "SELECT count(*) FROM fencepost.held_keys
+                   WHERE for_person IS NULL AND attempts = 0 AND next_at <= now()";
+    let name = key(1).to_string();
+    let shown = office.json("operator", &["entries", "show", &name]).await;
+    let version = shown["version"].as_str().unwrap().to_owned();
+    let by = [&name[..], "--reason", "it is back", "--yes", "--version"];
+    let again = async |version: &str| {
+        said(&office.run("operator", &[&["entries", "look-again"], &by[..], &[version]].concat()).await)
+    };
+    let (code, text) = again(&version).await;
+    assert!(code == 1 && text.contains("already_so"), "{text}");
+    client.batch_execute(mark).await.unwrap();
+    let (code, text) = again("1.1").await;
+    assert!(code == 1 && text.contains("version_changed"), "{text}");
+    let (code, text) = again(&version).await;
+    assert!(code == 0 && text.contains("look_again"), "{text}");
+    assert_eq!(crate::support::count(&client, waiting).await, 1);
+
+    client.batch_execute(mark).await.unwrap();
+    let (cookie, csrf) = log_in(&office).await;
+    let page = format!("/console/entries/{name}");
+    let text = send(&office, Call::get(&page).header("cookie", &cookie)).await.text();
+    assert!(text.contains("/look-again"), "{text}");
+    let order = |csrf: &str| {
+        form(&format!("{page}/look-again"), &format!("version={version}&reason=back+again&csrf={csrf}"))
+            .header("cookie", &cookie)
+    };
+    assert_eq!(send(&office, order("x")).await.status, 403);
+    assert_eq!(crate::support::count(&client, waiting).await, 0);
+    assert_eq!(send(&office, order(&csrf)).await.status, 303);
+    assert_eq!(crate::support::count(&client, waiting).await, 1);
+    let text = send(&office, Call::get(&page).header("cookie", &cookie)).await.text();
+    assert!(text.contains("back again") && text.contains("look again"), "{text}");
+    assert_eq!(send(&office, order(&csrf)).await.status, 409, "once");
+    let refused =
+        office.call("filter", Call::post(&format!("/v1/entries/{name}/look-again")).json(&json!({}))).await;
+    assert_eq!(refused.status, 403);
 }

@@ -253,6 +253,7 @@ async fn operations_are_listed_by_what_is_asked(office: &Office) {
         ["--tenant", "acme"],
         ["--older-than", "1h"],
         ["--status", "succeeded"],
+        ["--cause", "owner"],
     ] {
         assert_eq!(count(&other).await, 0, "{other:?}");
     }

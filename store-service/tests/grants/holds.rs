@@ -110,6 +110,55 @@ async fn grants_that_are_rows_are_held_by_their_own_time__sqlite() {
     held_rows(&format!("sqlite:{}", folder.path().join("s.sqlite").display())).await;
 }
 
+/// Whatever JSON writes in its own way.
+const ODD: &str = "a \"quoted\" \\ ü \u{2028}/";
+
+/// Open grants that admission would refuse are marked, whatever their names are made of.
+async fn lists_say_which_grants_a_hold_refuses(office: &Office) {
+    let issue = async |id: &str| {
+        let issue = json!({"grant": {"issuer": ISSUER, "grant_id": id}, "subject": AGENT,
+                           "details": {"amount": "1.00"}, "expires_at": now() + 900});
+        assert_eq!(office.call("issue", Call::post("/v1/grants/issue").json(&issue)).await.status, 200);
+    };
+    let held = async || {
+        let list = office.json("operator", &["grants", "list", "--held"]).await;
+        let grants = list["grants"].as_array().unwrap().clone();
+        assert!(grants.iter().all(|grant| grant["held"] == json!(true)));
+        grants.iter().map(|grant| grant["grant_id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let (odd, plain, revoked) = (ODD, "b", "c");
+    for id in [odd, plain, revoked] {
+        issue(id).await;
+    }
+    let revoke = json!({"grant": {"issuer": ISSUER, "grant_id": revoked}, "reason": "r"});
+    assert_eq!(office.call("revoke", Call::post("/v1/grants/revoke").json(&revoke)).await.status, 200);
+    assert_eq!(held().await, Vec::<String>::new());
+    let hold = office.call("operator", Call::post("/v1/operator/holds").json(&json!({"reason": "r"}))).await;
+    issue("d").await;
+    assert_eq!(held().await, [odd, plain]);
+    let release = json!({"issuer": ISSUER, "grant_id": odd, "reason": "looked"});
+    let release = Call::post("/v1/operator/grants/release").json(&release);
+    assert_eq!(office.call("operator", release).await.status, 200);
+    assert_eq!(held().await, [plain]);
+    let others = office.call("operator", Call::get("/v1/operator/grants?held=false")).await.json();
+    assert_eq!(others["grants"].as_array().unwrap().len(), 3);
+    let (code, text) = said(&office.run("operator", &["grants", "list"]).await);
+    assert!(code == 0 && text.contains("open      held  "), "{text}");
+    let lift = format!("/v1/operator/holds/{}/lift", hold.json()["id"]);
+    office.call("operator", Call::post(&lift).json(&json!({"reason": "r"}))).await;
+    assert_eq!(held().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_say_which_grants_a_hold_refuses__postgres() {
+    lists_say_which_grants_a_hold_refuses(&Office::postgres().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_say_which_grants_a_hold_refuses__sqlite() {
+    lists_say_which_grants_a_hold_refuses(&Office::sqlite().await).await;
+}
+
 /// Before the restored store is served: on the database itself.
 async fn begun_on_the_database(office: &Office, url: &str) {
     let held = aged(office, &fresh_id(), 300);

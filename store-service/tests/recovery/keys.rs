@@ -3,7 +3,8 @@
 use crate::bed::{Bed, Over};
 use crate::entries;
 use fencepost_protocol::claims::{CompleteReply, ReleaseCause};
-use fencepost_store::entry::{ClaimOutcome, Ruling, Settle, SettleReply};
+use fencepost_store::desk::{Again, AgainOrder, entry_subject};
+use fencepost_store::entry::{ClaimOutcome, Ruling, Settle, SettleReply, Version};
 use fencepost_store::recovery::held::HeldEnded;
 use fencepost_store::store::StoreKind;
 use serde_json::{Value, json};
@@ -69,6 +70,45 @@ pub async fn a_held_key_that_is_not_found_stays_held_and_is_marked(kind: StoreKi
         Settle { version: marked[0].version, ..entries::order(&claim, Ruling::Free(ReleaseCause::NotRun)) };
     assert_eq!(bed.service.settle(order).await.unwrap(), SettleReply::Settled);
     assert!(matches!(bed.retry(&claim).await, ClaimOutcome::Claimed { .. }));
+}
+
+/// Once for each mark, for the version that was seen, and written down.
+pub async fn a_person_has_recovery_look_again_for_a_key(kind: StoreKind) {
+    let bed = Bed::new(kind).await;
+    let (claim, _) = bed.held(1).await;
+    let recovery = bed.recoverer("one", &bed.settings(true, json!({"give_up": {"attempts": 1}})));
+    let desk = bed.store().desk().unwrap();
+    let version = bed.store().entry(&claim.key, false).await.unwrap().unwrap().row.version();
+    let order = AgainOrder {
+        key: claim.key.clone(),
+        version,
+        who: "ann".into(),
+        reason: "the provider lost its index, and has it again".into(),
+    };
+    assert_eq!(desk.look_again(order.clone()).await.unwrap(), Again::NotGivenUp, "nobody has looked");
+    assert_eq!(recovery.run_once().await.unwrap().keys[&HeldEnded::Marked], 1);
+    assert!(recovery.run_once().await.unwrap().keys.is_empty(), "it is for a person");
+
+    let stale = AgainOrder { version: Version { fence: version.fence + 1, ..version }, ..order.clone() };
+    assert_eq!(desk.look_again(stale).await.unwrap(), Again::NotGivenUp);
+    assert_eq!(desk.look_again(order.clone()).await.unwrap(), Again::Told);
+    assert_eq!(desk.look_again(order.clone()).await.unwrap(), Again::NotGivenUp, "once");
+    assert!(bed.recovery.held_list(None, None, 10).await.unwrap().is_empty());
+    assert_eq!(replayed(&bed.retry(&claim).await), None, "it stays held");
+    // Nothing is found yet: it is for a person again, with the same version.
+    assert_eq!(recovery.run_once().await.unwrap().keys[&HeldEnded::Marked], 1);
+    assert_eq!(desk.look_again(order.clone()).await.unwrap(), Again::Told);
+    bed.provider.answer_key(claim.key.as_str(), found());
+    assert_eq!(recovery.run_once().await.unwrap().keys[&HeldEnded::Completed], 1);
+    assert_eq!(replayed(&bed.retry(&claim).await).unwrap(), b"{\"id\": 1}");
+    assert_eq!(desk.look_again(order).await.unwrap(), Again::NotGivenUp, "it has its answer");
+    let lines = desk.lines(entry_subject(claim.key.as_str())).await.unwrap();
+    assert_eq!(lines.len(), 2);
+    let told = &lines[0];
+    assert_eq!(
+        (&told.who[..], &told.action[..], told.version_before.clone()),
+        ("ann", "look_again", version.to_string())
+    );
 }
 
 /// Rests are over. On SQLite the clock moves, but not past the end of what is held.

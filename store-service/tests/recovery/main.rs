@@ -66,10 +66,12 @@ on_stores! {
     keys::a_persons_order_while_recovery_looks_wins,
     keys::of_two_recoverers_one_looks_a_key_up,
     keys::a_marker_goes_with_its_entry,
+    keys::a_person_has_recovery_look_again_for_a_key,
     outages::a_silent_provider_is_left_alone_and_uses_up_no_attempts,
     outages::a_provider_that_comes_back_is_asked_again,
     outages::a_provider_that_is_away_for_a_moment_sends_nothing_old_to_a_person,
     outages::an_answer_that_is_too_long_is_unclear_and_its_provider_is_there,
     settling::a_person_has_recovery_look_again,
+    settling::operations_without_an_end_are_listed_by_cause,
     random::random_lives_of_operations_end_with_at_most_one_effect,
 }

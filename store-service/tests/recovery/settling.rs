@@ -5,7 +5,7 @@ use fencepost_protocol::grants::OperationId;
 use fencepost_protocol::grants::OperationStatus::{
     Admitted, Failed, NeedsReconciliation, Succeeded, Unknown,
 };
-use fencepost_store::desk::{Ending, OperationOrder, OperationSettled};
+use fencepost_store::desk::{Ending, OperationFilter, OperationOrder, OperationSettled};
 use fencepost_store::recovery::operation::Ended;
 use fencepost_store::store::StoreKind;
 use serde_json::json;
@@ -65,6 +65,44 @@ pub async fn not_found_is_never_failed_and_ends_with_a_person(kind: StoreKind) {
     assert_eq!((bed.provider.submits(), bed.provider.lookups().len()), (0, 3));
     assert_eq!(bed.recovery.backlog(10).await.unwrap().needs_reconciliation, 1);
     assert!(recovery.run_once().await.unwrap().operations.is_empty(), "it waits for a person");
+}
+
+/// Lists say why an operation has no end, and find those of one cause.
+pub async fn operations_without_an_end_are_listed_by_cause(kind: StoreKind) {
+    let bed = Bed::new(kind).await;
+    let desk = bed.store().desk().unwrap();
+    let cause = async |id: &OperationId| desk.operation(id.clone()).await.unwrap().unwrap().cause;
+    let of = async |word: &str| {
+        let filter = OperationFilter { cause: Some(word.into()), limit: 10, ..OperationFilter::default() };
+        let found = desk.operations(filter).await.unwrap();
+        assert!(found.iter().all(|seen| seen.cause.as_deref() == Some(word)));
+        found.into_iter().map(|seen| seen.id).collect::<Vec<_>>()
+    };
+    let id = bed.stalled().await;
+    assert_eq!(cause(&id).await, None, "nothing was concluded");
+    bed.usual(false).run_once().await.unwrap();
+    assert_eq!(of("not_found").await, vec![id.clone()]);
+    bed.pass(Over::Lease).await;
+    let once = bed.recoverer("one", &bed.settings(false, json!({"give_up": {"attempts": 1}})));
+    once.run_once().await.unwrap();
+    assert_eq!((bed.status(&id).await, of("attempts").await), (NeedsReconciliation, vec![id.clone()]));
+    let order = OperationOrder {
+        id: id.clone(),
+        version: desk.operation(id.clone()).await.unwrap().unwrap().version(),
+        ending: Ending::LookAgain,
+        reference: None,
+        who: "ann".into(),
+        reason: "r".into(),
+    };
+    assert_eq!(desk.settle_operation(order).await.unwrap(), OperationSettled::Settled);
+    assert_eq!(of("look_again").await, vec![id.clone()]);
+    let own = bed.admitted().await;
+    bed.handler_records(&own, Unknown).await;
+    assert_eq!((of("owner").await, of("not_found").await), (vec![own], vec![]));
+    bed.provider.create_now(id.as_str()).unwrap();
+    bed.pass(Over::Lease).await;
+    bed.usual(false).run_once().await.unwrap();
+    assert_eq!((bed.status(&id).await, cause(&id).await), (Succeeded, None));
 }
 
 pub async fn what_was_never_sent_is_sent_once_inside_the_contract(kind: StoreKind) {

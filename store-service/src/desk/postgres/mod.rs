@@ -6,9 +6,9 @@ mod read;
 pub mod statements;
 
 use super::{
-    AuditFilter, AuditSeen, Desk, EraseOrder, ErasePlace, Erased, FreeDone, FreeOrder, GrantFilter,
-    GrantSeen, HoldDone, HoldOrder, HoldSeen, Line, Note, OperationFilter, OperationOrder, OperationSeen,
-    OperationSettled, free, settle,
+    Again, AgainOrder, AuditFilter, AuditSeen, Desk, EraseOrder, ErasePlace, Erased, FreeDone, FreeOrder,
+    GrantFilter, GrantSeen, HoldDone, HoldOrder, HoldSeen, Line, Note, OperationFilter, OperationOrder,
+    OperationSeen, OperationSettled, free, settle,
 };
 use crate::entry::TOMBSTONE_MS;
 use crate::grant::postgres::pool::{Failure, Params, Plans, Pool};
@@ -65,6 +65,7 @@ impl Desk for PostgresDesk {
             Box::new(filter.older_than_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX))),
             Box::new(filter.after.map(|id| id.as_str().to_owned())),
             Box::new(i64::from(filter.limit)),
+            Box::new(filter.cause),
         ];
         self.run(&statements::OPERATION_LIST, params).await?.iter().map(read::operation).collect()
     }
@@ -120,6 +121,7 @@ impl Desk for PostgresDesk {
             params.extend::<Params>(vec![Box::new(issuer), Box::new(tenant), Box::new(id)]);
         }
         params.push(Box::new(i64::from(filter.limit)));
+        params.push(Box::new(filter.held));
         self.run(&statements::GRANT_LIST, params).await?.iter().map(read::grant).collect()
     }
 
@@ -161,6 +163,11 @@ impl Desk for PostgresDesk {
             Box::new(order.reason),
         ];
         read::freed(&self.run(&statements::HOLD_FREE, params).await?)
+    }
+
+    async fn look_again(&self, order: AgainOrder) -> Result<Again, StoreError> {
+        let rows = self.run(&statements::HELD_AGAIN, params::held_again(&order)).await?;
+        Ok(if read::flag(&rows, "wrote")? { Again::Told } else { Again::NotGivenUp })
     }
 
     async fn erase(&self, order: EraseOrder) -> Result<Erased, StoreError> {

@@ -1,10 +1,26 @@
 //! Parameters of the longer statements, in their order.
 
-use crate::desk::{AuditFilter, AuditKind, EraseOrder, erase, whose_subject};
+use crate::desk::{
+    AgainOrder, AuditFilter, AuditKind, EraseOrder, again, entry_subject, erase, whose_subject,
+};
 use crate::grant::postgres::pool::Params;
 use crate::store::postgres::row::time;
 use fencepost_protocol::grants::OperationId;
 use fencepost_protocol::{ScopeDigest, StoreKey};
+
+/// Of `held_again`.
+pub fn held_again(order: &AgainOrder) -> Params {
+    vec![
+        Box::new(order.key.as_str().to_owned()),
+        Box::new(order.version.fence),
+        Box::new(time(order.version.updated_at)),
+        Box::new(order.version.to_string()),
+        Box::new(order.who.clone()),
+        Box::new(again::ACTION),
+        Box::new(entry_subject(order.key.as_str())),
+        Box::new(order.reason.clone()),
+    ]
+}
 
 /// Of `entry_erase`.
 pub fn entry_erase(order: &EraseOrder, scope: &ScopeDigest, after: Option<&StoreKey>) -> Params {

@@ -58,6 +58,7 @@ pub fn operation(row: &Row) -> Result<OperationSeen, StoreError> {
         details: get(row, "details")?,
         status: read_status(get(row, "status")?).ok_or_else(|| bad("status"))?,
         reference: get(row, "reference")?,
+        cause: get(row, "cause")?,
         owner_version: get(row, "owner_version")?,
         lease_until: at(row, "lease_until")?,
         submit_by: at(row, "submit_by")?,
@@ -80,6 +81,7 @@ pub fn grant(row: &Row) -> Result<GrantSeen, StoreError> {
         used_at: at_or_none(row, "used_at")?,
         revoked_at: at_or_none(row, "revoked_at")?,
         operation: get(row, "operation_id")?,
+        held: get(row, "held")?,
         now: at(row, "now")?,
     })
 }

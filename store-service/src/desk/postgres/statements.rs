@@ -20,14 +20,16 @@ macro_rules! statements {
 
 statements! {
     /// Operations.
-    OPERATION_LIST = "operation_list" [TEXT_ARRAY, TEXT, TEXT, TEXT, TEXT, INT8, TEXT, INT8];
+    OPERATION_LIST = "operation_list"
+        [TEXT_ARRAY, TEXT, TEXT, TEXT, TEXT, INT8, TEXT, INT8, TEXT];
     /// One operation.
     OPERATION_SHOW = "operation_show" [TEXT];
     /// Ends an operation.
     OPERATION_SETTLE = "operation_settle"
         [TEXT, INT4, TIMESTAMPTZ, TEXT, TEXT, TEXT, TEXT, TEXT];
     /// Grants.
-    GRANT_LIST = "grant_list" [TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, INT8];
+    GRANT_LIST = "grant_list"
+        [TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, INT8, BOOL];
     /// What people did to a subject.
     DESK_LINES = "desk_lines" [TEXT];
     /// Lines of every audit.
@@ -42,6 +44,8 @@ statements! {
     HOLD_LIFT = "hold_lift" [INT8, TEXT, TEXT];
     /// Frees what one has held.
     HOLD_FREE = "hold_free" [INT8, TEXT, INT8, TEXT, INT8, TEXT, TEXT];
+    /// Has recovery look again for a key.
+    HELD_AGAIN = "held_again" [TEXT, INT8, TIMESTAMPTZ, TEXT, TEXT, TEXT, TEXT, TEXT];
     /// Erases answers.
     ENTRY_ERASE = "entry_erase"
         [BYTEA, TEXT_ARRAY, TEXT, INT8, INT2, BYTEA, BYTEA, TEXT, TEXT, TEXT];

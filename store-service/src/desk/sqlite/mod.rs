@@ -8,9 +8,9 @@ mod hold;
 pub mod statements;
 
 use super::{
-    AuditFilter, AuditSeen, Desk, EraseOrder, Erased, FreeDone, FreeOrder, GrantFilter, GrantSeen,
-    GrantState, HoldDone, HoldOrder, HoldSeen, Line, Note, OperationFilter, OperationOrder, OperationSeen,
-    OperationSettled, settle,
+    Again, AgainOrder, AuditFilter, AuditSeen, Desk, EraseOrder, Erased, FreeDone, FreeOrder, GrantFilter,
+    GrantSeen, GrantState, HoldDone, HoldOrder, HoldSeen, Line, Note, OperationFilter, OperationOrder,
+    OperationSeen, OperationSettled, again, entry_subject, settle,
 };
 use crate::entry::Micros;
 use crate::grant::sqlite::tables;
@@ -94,6 +94,10 @@ impl Desk for SqliteDesk {
         self.beside.run(move |tx, now| free::free(tx, now, &order)).await
     }
 
+    async fn look_again(&self, order: AgainOrder) -> std::result::Result<Again, StoreError> {
+        self.beside.run(move |tx, now| look_again(tx, now, order)).await
+    }
+
     async fn erase(&self, order: EraseOrder) -> std::result::Result<Erased, StoreError> {
         self.beside.run(move |tx, now| erase::erase(tx, now, &order)).await
     }
@@ -144,6 +148,7 @@ fn operations(
             filter.after.as_ref().map(OperationId::as_str),
             only.map(OperationId::as_str),
             filter.limit,
+            filter.cause,
         ],
         |row| seen(row, now),
     )?;
@@ -201,10 +206,35 @@ fn grants(tx: &Transaction<'_>, now: Micros, filter: GrantFilter) -> Result<Vec<
             after.2,
             filter.limit,
             now.0,
+            filter.held,
         ],
         |row| grant(row, now),
     )?;
     rows.collect()
+}
+
+fn look_again(tx: &Transaction<'_>, now: Micros, order: AgainOrder) -> Result<Again> {
+    let version = order.version;
+    let changed = tx.prepare_cached(statements::HELD_AGAIN)?.execute(params![
+        order.key.as_str(),
+        version.fence,
+        version.updated_at.0,
+        now.0
+    ])?;
+    if changed == 0 {
+        return Ok(Again::NotGivenUp);
+    }
+    let line = Line {
+        at: now,
+        who: order.who,
+        action: again::ACTION.into(),
+        version_before: version.to_string(),
+        state_before: "for_person".into(),
+        state_after: "unknown".into(),
+        reason: order.reason,
+    };
+    write_line(tx, &entry_subject(order.key.as_str()), &line)?;
+    Ok(Again::Told)
 }
 
 fn lines(tx: &Transaction<'_>, subject: &str) -> Result<Vec<Line>> {
@@ -262,6 +292,7 @@ fn seen(row: &Row<'_>, now: Micros) -> Result<OperationSeen> {
         details: row.get("details")?,
         status: read_status(&status).ok_or_else(|| bad("status"))?,
         reference: row.get("reference")?,
+        cause: row.get("cause")?,
         owner_version: row.get("owner_version")?,
         lease_until: Micros(row.get("lease_until")?),
         submit_by: Micros(row.get("submit_by")?),
@@ -284,6 +315,7 @@ fn grant(row: &Row<'_>, now: Micros) -> Result<GrantSeen> {
         used_at: at("used_at")?,
         revoked_at: at("revoked_at")?,
         operation: row.get("operation_id")?,
+        held: row.get("held")?,
         now,
     })
 }

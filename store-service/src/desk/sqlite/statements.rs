@@ -33,6 +33,8 @@ statements! {
     HELD_FREE = "held_free";
     /// Writes that down.
     HELD_NOTE = "held_note";
+    /// Has recovery look again for a key.
+    HELD_AGAIN = "held_again";
     /// Entries, to look for those of a caller.
     ENTRY_PAGE = "entry_page";
     /// Erases an answer.

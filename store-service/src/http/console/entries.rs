@@ -2,9 +2,9 @@
 
 use super::page::{Moment, Viewer, at, csrf, left, next, page, refused_with, rows, see, state, timeline};
 use super::{Form, formed, shown};
-use crate::desk::{Note, entry_subject};
+use crate::desk::{AgainOrder, Note, entry_subject};
 use crate::entry::{Ruling, Settle};
-use crate::http::{Api, Problem, entries};
+use crate::http::{Api, Problem, again, entries};
 use crate::operator::model::{EntryView, Octets, SettleWith};
 use crate::operator::ruling::ruling;
 use crate::operator::{milliseconds, print::duration};
@@ -38,7 +38,8 @@ pub async fn list(State(api): State<Api>, headers: HeaderMap, uri: Uri) -> Respo
                 @if let Some(last) = last {
                     (next("/console/entries", &[
                         ("state", form.get("state")), ("prefix", form.get("prefix")),
-                        ("scope", form.get("scope")), ("after", &last),
+                        ("scope", form.get("scope")), ("cause", form.get("cause")),
+                        ("held", form.get("held")), ("after", &last),
                     ]))
                 }
             }
@@ -69,6 +70,8 @@ fn filter(form: &Form, bound: Option<&[String]>) -> Result<Filter, Problem> {
         state,
         prefixes,
         scope: scope.map_err(|_| entries::wrong("scope", "32 hex digits"))?,
+        cause: form.filled("cause").map(|word| entries::cause(word.to_owned())).transpose()?,
+        held: form.filled("held").map(|text| entries::flag("held", text)).transpose()?,
         after: form.filled("after").map(entries::key).transpose()?,
         limit: PAGE,
     })
@@ -85,6 +88,14 @@ fn filters(form: &Form) -> Markup {
                     }
                 }
             }
+            label { "Why" input name="cause" value=(form.get("cause")) placeholder="held, timeout, ..." size="12"; }
+            label { "Hold"
+                select name="held" {
+                    option value="" { "any" }
+                    option value="true" selected[form.get("held") == "true"] { "held" }
+                    option value="false" selected[form.get("held") == "false"] { "not held" }
+                }
+            }
             label { "Prefix" input name="prefix" value=(form.get("prefix")); }
             label { "Caller (scope digest)" input name="scope" value=(form.get("scope")) size="34"; }
             label { "or one stored key" input name="key" size="40"; }
@@ -97,7 +108,7 @@ fn filters(form: &Form) -> Markup {
 pub fn table(found: &[EntryView]) -> Markup {
     rows(&["State", "Since (UTC)", "Ends in", "Why", "Key"], found, "None.", |entry| {
         html! {
-            td { (state(&entry.state)) }
+            td { (state(&entry.state)) @if entry.held == Some(true) { " " (state("held")) } }
             td { (at(entry.updated_at_us)) }
             td { (ends(entry)) }
             td { (entry.cause.as_deref().unwrap_or("").replace('_', " ")) }
@@ -177,6 +188,27 @@ pub async fn settle(State(api): State<Api>, Path(text): Path<String>, request: R
     .await
 }
 
+/// `POST /console/entries/{key}/look-again`
+pub async fn look_again(State(api): State<Api>, Path(text): Path<String>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    shown(&api, &parts.headers, async |at| {
+        let key = entries::key(&text)?;
+        at.caller.may_operate(&key)?;
+        let form = formed(&at, &parts.headers, body).await?;
+        let order = AgainOrder {
+            version: entries::version(form.get("version"))?,
+            who: at.caller.name(),
+            reason: form.get("reason").to_owned(),
+            key: key.clone(),
+        };
+        Ok(match again::ask_again(&api, order).await {
+            Ok(()) => see(&format!("/console/entries/{key}")),
+            Err(problem) => returned(&problem, &at.viewer, &form),
+        })
+    })
+    .await
+}
+
 fn ruled(form: &Form) -> Result<Ruling, Problem> {
     let with = match form.get("with") {
         "not_run" => SettleWith::NotRun,
@@ -233,7 +265,7 @@ async fn one(api: &Api, viewer: &Viewer, key: &StoreKey, answer: bool) -> Result
         section { (facts(&entry)) }
         @if entry.status.is_some() { section { h2 { "Answer" } (answered(viewer, &entry)) } }
         section { h2 { "History" } (timeline(moments(api, key, &entry).await?)) }
-        section { h2 { "Decide" } (orders(viewer, &entry)) }
+        section { h2 { "Decide" } (orders(viewer, &entry, api.recovery.is_some())) }
     };
     Ok(page(StatusCode::OK, &entry.key, Some(viewer), &content))
 }
@@ -314,7 +346,11 @@ async fn moments(api: &Api, key: &StoreKey, entry: &EntryView) -> Result<Vec<Mom
         for line in desk.lines(entry_subject(key.as_str())).await? {
             all.push(Moment {
                 at_us: line.at.0,
-                what: if line.action == "look_at_answer" { "Answer looked at".into() } else { line.action },
+                what: if line.action == "look_at_answer" {
+                    "Answer looked at".into()
+                } else {
+                    line.action.replace('_', " ")
+                },
                 who: Some(line.who),
                 detail: line.reason,
             });
@@ -326,7 +362,7 @@ async fn moments(api: &Api, key: &StoreKey, entry: &EntryView) -> Result<Vec<Mom
     Ok(all)
 }
 
-fn orders(viewer: &Viewer, entry: &EntryView) -> Markup {
+fn orders(viewer: &Viewer, entry: &EntryView, recovery: bool) -> Markup {
     let usual = |grave: bool, button: &str| {
         html! {
             label { "Reason" input name="reason" required maxlength="1000"; }
@@ -353,6 +389,14 @@ fn orders(viewer: &Viewer, entry: &EntryView) -> Markup {
                     label { "Body" textarea name="body" {} }
                     label { "Lifetime" input name="ttl" value="24h"; }
                     (usual(false, "Store this answer"))
+                }
+            }
+            @if entry.state == "unknown" && recovery {
+                form method="post" action=(path("look-again")) {
+                    h2 { "The provider may answer now" }
+                    p.hint { "Recovery looks it up once more. Refused unless it has given the key to a person." }
+                    (hidden)
+                    (usual(false, "Look again"))
                 }
             }
             @if entry.state != "released" && entry.state != "completed" {

@@ -59,6 +59,7 @@ pub fn routes() -> Router<Api> {
         .route("/console/entries/{key}/answer", post(entries::answer))
         .route("/console/entries/{key}/release", post(entries::release))
         .route("/console/entries/{key}/settle", post(entries::settle))
+        .route("/console/entries/{key}/look-again", post(entries::look_again))
         .route("/console/operations", get(operations::list))
         .route("/console/operations/{id}", get(operations::show))
         .route("/console/operations/{id}/settle", post(operations::settle))

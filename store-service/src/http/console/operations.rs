@@ -51,7 +51,7 @@ pub async fn list(State(api): State<Api>, headers: HeaderMap, uri: Uri) -> Respo
                     (next("/console/operations", &[
                         ("status", form.get("status")), ("issuer", form.get("issuer")),
                         ("tenant", form.get("tenant")), ("caller", form.get("caller")),
-                        ("older", form.get("older")), ("after", &last),
+                        ("cause", form.get("cause")), ("older", form.get("older")), ("after", &last),
                     ]))
                 }
             }
@@ -75,6 +75,7 @@ fn filter(form: &Form) -> Result<OperationFilter, Problem> {
         tenant: text("tenant"),
         caller_namespace: None,
         caller_id: text("caller"),
+        cause: text("cause"),
         older_than_ms: match older.map_err(|why| entries::wrong("older", &why))? {
             Some(ms) => Some(operations::age("older", ms)?),
             None => None,
@@ -98,6 +99,7 @@ fn filters(form: &Form) -> Markup {
             label { "Issuer" input name="issuer" value=(form.get("issuer")); }
             label { "Tenant" input name="tenant" value=(form.get("tenant")); }
             label { "Caller" input name="caller" value=(form.get("caller")); }
+            label { "Why" input name="cause" value=(form.get("cause")) placeholder="owner, not_found, ..." size="14"; }
             label { "Older than" input name="older" value=(form.get("older")) placeholder="10m" size="6"; }
             label { "or one operation" input name="id" size="36"; }
             button type="submit" { "Show" }
@@ -108,9 +110,10 @@ fn filters(form: &Form) -> Markup {
 /// A list as a table.
 pub fn table(found: &[OperationView]) -> Markup {
     let age = |seen: &OperationView| u64::try_from((seen.now_us - seen.created_at_us) / 1_000).unwrap_or(0);
-    rows(&["Status", "Admitted (UTC)", "Age", "Caller", "Operation"], found, "None.", |seen| {
+    rows(&["Status", "Why", "Admitted (UTC)", "Age", "Caller", "Operation"], found, "None.", |seen| {
         html! {
             td { (state(&seen.status)) }
+            td { (seen.cause.as_deref().unwrap_or("").replace('_', " ")) }
             td { (at(seen.created_at_us)) }
             td { (duration(age(seen))) }
             td { (seen.caller) }
@@ -175,6 +178,7 @@ fn facts(seen: &OperationView) -> Markup {
     html! {
         dl {
             dt { "Status" } dd { (state(&seen.status)) }
+            @if let Some(cause) = &seen.cause { dt { "Why" } dd { (cause.replace('_', " ")) } }
             @if let Some(reference) = &seen.reference { dt { "Reference" } dd.mono { (reference) } }
             dt { "Caller" } dd { (seen.caller) " in " (seen.caller_namespace) }
             @if !seen.tenant.is_empty() { dt { "Tenant" } dd { (seen.tenant) } }

@@ -50,5 +50,5 @@ impl Kind for ClaimLook {
 
 fn entry(key: &StoreKey, seen: &Seen) -> Option<Entry> {
     let row = seen.row.clone()?;
-    Some(Entry { key: key.clone(), row, headers_len: 0, body_len: 0, now: seen.now })
+    Some(Entry { key: key.clone(), row, headers_len: 0, body_len: 0, held: None, now: seen.now })
 }

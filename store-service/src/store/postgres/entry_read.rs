@@ -8,6 +8,7 @@ use super::{Clock, view};
 use crate::entry::Version;
 use fencepost_protocol::StoreKey;
 use std::sync::Arc;
+use tokio_postgres::types::ToSql;
 use view::{Audit, Entry, Filter};
 
 /// One of them.
@@ -63,10 +64,12 @@ async fn read(session: &Session, clock: &Clock, op: &Op) -> Result<Read, RunErro
             let scope = filter.scope.as_ref().map(|scope| &scope.as_bytes()[..]);
             let after = filter.after.as_ref().map(StoreKey::as_str);
             let limit = i64::from(filter.limit);
-            let rows = session
-                .query(Name::EntryList, &[&state, &filter.prefixes, &scope, &after, &limit, &now])
-                .await?;
-            Ok(Read::Entries(rows.iter().map(entry).collect::<Result<_, _>>()?))
+            let (prefixes, cause, held) = (&filter.prefixes, &filter.cause, &filter.held);
+            let params: [&(dyn ToSql + Sync); 8] =
+                [&state, prefixes, &scope, &after, &limit, &now, cause, held];
+            let rows = session.query(Name::EntryList, &params).await?;
+            let listed = |row: &tokio_postgres::Row| Ok(Entry { held: row.try_get("held")?, ..entry(row)? });
+            Ok(Read::Entries(rows.iter().map(listed).collect::<Result<_, BadRow>>()?))
         }
         Op::Audit(key) => {
             let rows = session.query(Name::EntryAudit, &[&key.as_str()]).await?;
@@ -84,6 +87,7 @@ fn entry(row: &tokio_postgres::Row) -> Result<Entry, BadRow> {
         row: seen.row.ok_or_else(|| BadRow("an entry without a state".into()))?,
         headers_len: length("headers_len")?,
         body_len: length("body_len")?,
+        held: None,
         now: seen.now,
     })
 }

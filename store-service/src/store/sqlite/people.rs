@@ -27,6 +27,8 @@ pub fn list(tx: &Transaction<'_>, clock: &Clock, filter: &Filter) -> Result<Vec<
         filter.after.as_ref().map(StoreKey::as_str),
         now.0,
         filter.limit,
+        &filter.cause,
+        filter.held,
     ))?;
     let mut entries = Vec::new();
     while let Some(row) = rows.next()? {
@@ -37,6 +39,7 @@ pub fn list(tx: &Transaction<'_>, clock: &Clock, filter: &Filter) -> Result<Vec<
             row: row::decode(row)?,
             headers_len: row.get::<_, u32>("headers_len")?.into(),
             body_len: row.get::<_, u32>("body_len")?.into(),
+            held: Some(row.get("held")?),
             now,
         });
     }
