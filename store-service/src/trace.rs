@@ -158,6 +158,24 @@ pub fn statement<'a>(name: &'static str, mut operations: impl ExactSizeIterator<
     span
 }
 
+/// A span around a statement that serves one operation alone, within the current one.
+pub fn statement_alone(name: &'static str) -> Span {
+    tracing::trace_span!(
+        target: TARGET, "statement",
+        otel.name = name, otel.kind = "client", db.system.name = "postgresql", db.query.summary = name,
+    )
+}
+
+/// A span around a piece of work that no call asked for: the root of a trace of its own.
+pub fn work(name: &'static str) -> Span {
+    tracing::trace_span!(target: TARGET, parent: None, "work", otel.name = name)
+}
+
+/// A span around a request to somebody else, within the current one.
+pub fn request(name: &'static str) -> Span {
+    tracing::trace_span!(target: TARGET, "request", otel.name = name, otel.kind = "client")
+}
+
 struct Headers<'a>(&'a HeaderMap);
 
 impl Extractor for Headers<'_> {

@@ -4,7 +4,8 @@
 //! [`details`] and [`decimal`] compare it with what is asked for; [`store`] says what is decided
 //! atomically, about an [`admission`], an [`operation`], an [`issued`] grant or a [`pin`], and
 //! [`postgres`] and [`sqlite`] decide it; [`timing`] has every duration with what must hold between
-//! them; [`service`] puts it together for a [`requester`], [`cleanup`] is the loop beside it.
+//! them; [`service`] puts it together for a [`requester`], [`cleanup`] is the loop beside it, [`spans`] is what
+//! traces see of the store.
 
 pub mod admission;
 pub mod cleanup;
@@ -22,6 +23,7 @@ pub mod pin;
 pub mod postgres;
 pub mod requester;
 pub mod service;
+pub mod spans;
 pub mod sqlite;
 pub mod startup;
 pub mod store;

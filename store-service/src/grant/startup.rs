@@ -7,6 +7,7 @@ use super::cleanup;
 use super::issuers::{Issuers, IssuersError};
 use super::postgres::{Options, PostgresGrants};
 use super::service::Grants;
+use super::spans::Spanned;
 use super::store::{GrantStore, PinError};
 use crate::store::{OpenError, Store, StoreUrl};
 use clap::Args;
@@ -84,6 +85,7 @@ impl GrantArgs {
             }
             _ => store.grants(issuers.timings).ok_or_else(|| GrantStartError::NoGrants(url.clone()))?,
         };
+        let grant_store = Arc::new(Spanned::around(grant_store, store.kind().name()));
         grant_store.pin(&issuers).await?;
         let grants = Grants::new(issuers, grant_store);
         tokio::spawn(cleanup::run(grants.clone(), CLEANUP_INTERVAL));

@@ -10,7 +10,9 @@ use super::store::{Applied, HeldKey, Rest};
 use super::worker::Desk;
 use crate::entry::{Settle, SettleReply};
 use crate::store::StoreError;
+use crate::trace;
 use fencepost_protocol::ClaimToken;
+use tracing::Instrument;
 
 /// Name in the audit.
 pub const AUDITED_AS: &str = "recovery";
@@ -46,7 +48,7 @@ impl HeldEnded {
 /// Works on one held key.
 pub async fn work(desk: &Desk, provider: &Provider, at: &KeysAt, held: HeldKey) -> HeldEnded {
     let key = held.key.clone();
-    let ended = match settle(desk, provider, at, held).await {
+    let ended = match settle(desk, provider, at, held).instrument(trace::work("recover_key")).await {
         Ok(ended) => ended,
         Err(error) => {
             tracing::warn!(%key, %error, "recovery of a held key stopped; it goes on later");
@@ -71,7 +73,7 @@ async fn settle(
     let answer = if provider.room() == 0 {
         HeldAnswer::NotAsked
     } else {
-        provider.look_up_key(&at.lookup, &held).await
+        provider.look_up_key(&at.lookup, &held).instrument(trace::request("look_up_key")).await
     };
     let result = answer.word();
     let before = u32::try_from(held.turn.saturating_sub(1)).unwrap_or(u32::MAX);

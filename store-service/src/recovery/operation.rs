@@ -12,8 +12,10 @@ use super::worker::Desk;
 use crate::grant::operation::OperationAnswer;
 use crate::grant::store::OwnerOutcome;
 use crate::store::StoreError;
+use crate::trace;
 use fencepost_protocol::grants::{OperationRefusal, OperationStatus};
 use std::time::Duration;
+use tracing::Instrument;
 
 /// How the work on one operation ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -49,7 +51,8 @@ impl Ended {
 /// Works on one operation until it has its end, or has to wait.
 pub async fn work(desk: &Desk, provider: Option<&Provider>, taken: Taken) -> Ended {
     let id = taken.row.operation.clone();
-    let ended = match Work::new(desk, provider, taken).run().await {
+    let run = Work::new(desk, provider, taken).run();
+    let ended = match run.instrument(trace::work("recover_operation")).await {
         Ok(ended) => ended,
         Err(error) => {
             tracing::warn!(operation = %id, %error, "recovery of an operation stopped; it goes on when the lease ends");
@@ -157,7 +160,8 @@ impl<'a> Work<'a> {
         if !self.begin(StepName::LookUp).await? {
             return Ok(false);
         }
-        self.known = Known::Lookup(provider.look_up(endpoint, &self.taken.row).await);
+        let looked_up = provider.look_up(endpoint, &self.taken.row).instrument(trace::request("look_up"));
+        self.known = Known::Lookup(looked_up.await);
         Ok(true)
     }
 
@@ -180,7 +184,8 @@ impl<'a> Work<'a> {
                 let margin = self.desk.timings().lease_margin.as_ms();
                 let left = owned.lease_left_ms.saturating_sub(margin).min(owned.submit_left_ms);
                 let limit = Duration::from_millis(left);
-                self.known = Known::Submit(provider.submit(endpoint, line, &self.taken.row, limit).await);
+                let submit = provider.submit(endpoint, line, &self.taken.row, limit);
+                self.known = Known::Submit(submit.instrument(trace::request("submit")).await);
                 Ok(true)
             }
             // Between the look-up and now the time ran out: nothing is sent, and it was not found.

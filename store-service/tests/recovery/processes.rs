@@ -7,6 +7,7 @@ use crate::support::*;
 use fencepost_protocol::grants::OperationId;
 use fencepost_rig::client::Call;
 use fencepost_rig::service::{Options, Service};
+use fencepost_rig::upstream::{AnswerBody, Behaviour, Seen, Upstream};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::net::SocketAddr;
@@ -34,7 +35,12 @@ impl Files {
 
     /// A service with recovery.
     pub async fn serve(&self, store: &str) -> Service {
-        let arguments = ["--issuers", &self.path("issuers.json"), "--recovery", &self.path("recovery.json")];
+        self.serve_with(store, &[]).await
+    }
+
+    async fn serve_with(&self, store: &str, more: &[&str]) -> Service {
+        let (issuers, recovery) = (self.path("issuers.json"), self.path("recovery.json"));
+        let arguments = [&["--issuers", &issuers, "--recovery", &recovery], more].concat();
         Service::start(Options::on(store).arguments(&arguments)).await.unwrap()
     }
 
@@ -226,4 +232,36 @@ fn a_start_whose_durations_do_not_fit_names_both() {
         .output()
         .unwrap();
     assert!(String::from_utf8_lossy(&out.stderr).contains("expected PostgreSQL or SQLite"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_trace_of_a_recovery_has_its_request_and_its_statements() {
+    let (url, provider) = (database().await, Provider::start().await);
+    let collector = Upstream::start().await.unwrap();
+    collector.script("/v1/traces", Behaviour::status(200).body(AnswerBody::Bytes(Vec::new().into())));
+    let files = Files::new(&settings(provider.addr, true));
+    let to = format!("http://{}/v1/traces", collector.addr());
+    let service = files.serve_with(&url, &["--otlp-endpoint", &to]).await;
+    let client = connect(&url).await;
+    let id = files.admit(service.addr()).await;
+    lapse(&client).await;
+    until("the operation has its end", async || record(&client, &id).await.0 == "succeeded").await;
+    // Stopping sends what is left.
+    service.stop().await.unwrap();
+    let mut missing = Vec::new();
+    let names = [
+        "recover_operation",
+        "look_up",
+        "submit",
+        "recovery_step",
+        "operation_may_submit",
+        "recovery_record",
+    ];
+    for name in names {
+        // A span's name is in the protobuf as it is: tag, length, text.
+        let field = [&[0x2a, u8::try_from(name.len()).unwrap()], name.as_bytes()].concat();
+        let has = |seen: &Seen| seen.body.windows(field.len()).any(|window| window == field);
+        missing.extend(collector.seen().iter().all(|seen| !has(seen)).then_some(name));
+    }
+    assert!(missing.is_empty(), "{missing:?}");
 }

@@ -11,6 +11,7 @@ use crate::store::postgres::fault::Fault;
 use crate::store::postgres::migrate;
 use crate::store::postgres::session::Connector;
 use crate::store::{OpenError, StoreError};
+use crate::trace;
 use fencepost_protocol::StoreId;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +21,7 @@ use tokio::sync::Semaphore;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
+use tracing::Instrument;
 
 /// First server version with `transaction_timeout`.
 pub const BOUND_VERSION: i32 = 170_000;
@@ -140,7 +142,8 @@ impl Pool {
     /// Runs a statement and commits it.
     pub async fn run(self: &Arc<Self>, sql: &'static Sql, params: Params) -> Result<Vec<Row>, Failure> {
         let pool = self.clone();
-        let task = tokio::spawn(async move { pool.run_here(sql, &params).await });
+        let span = trace::statement_alone(sql.name);
+        let task = tokio::spawn(async move { pool.run_here(sql, &params).await }.instrument(span));
         task.await
             .unwrap_or_else(|_| Err(StoreError::Broken("the statement's task ended early".into()).into()))
     }

@@ -2,7 +2,9 @@
 //! stands for the collector.
 
 use crate::support::*;
-use fencepost_rig::envoy::{Setup, cluster, connection_manager, typed};
+use fencepost_rig::client::Call;
+use fencepost_rig::envoy::{Setup, cluster, connection_manager, loopback, typed};
+use fencepost_rig::grants;
 use fencepost_rig::stack::{Builder, Stack, Store};
 use fencepost_rig::upstream::{AnswerBody, Behaviour, Upstream};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -103,10 +105,11 @@ fn stack_with(collector: &Upstream, tells: bool) -> Builder {
 const FROM_THE_SERVICE: [(&str, usize); 4] =
     [("/v1/claims", 1), ("/v1/complete", 1), ("claim_acquire", 2), ("claim_complete", 2)];
 
-/// All spans of a trace, once they are there: also Envoy's own, below `parent`.
+/// All spans of a trace, once these are there, each as often as this: also Envoy's own, below `parent`.
 async fn until_all(
     stack: Stack,
     collector: &Upstream,
+    from_the_service: &[(&str, usize)],
     parent: &str,
     trace: impl Fn(&[Span]) -> Option<String>,
 ) -> Vec<Span> {
@@ -120,7 +123,7 @@ async fn until_all(
             of.iter().filter(|span| span.service == "fencepost-store" && span.name == *name).count() == *count
         };
         let is_envoys = |span: &Span| span.service == "envoy" && span.parent == parent;
-        (FROM_THE_SERVICE.iter().all(has) && of.iter().any(is_envoys)).then_some(of)
+        (from_the_service.iter().all(has) && of.iter().any(is_envoys)).then_some(of)
     };
     collector.wait_until("the whole trace", |seen| complete(&spans(seen)).is_some()).await.unwrap();
     complete(&spans(&collector.seen())).unwrap()
@@ -142,7 +145,7 @@ async fn a_clients_trace_goes_through_envoy_the_service_and_the_statement() {
     assert_eq!(stack.send(&call).await.unwrap().status, 201);
     let upstream = stack.upstream().seen();
     assert!(upstream[0].header("traceparent").unwrap().starts_with(&format!("00-{trace}-")));
-    let spans = until_all(stack, &collector, client, |_| Some(trace.to_owned())).await;
+    let spans = until_all(stack, &collector, &FROM_THE_SERVICE, client, |_| Some(trace.to_owned())).await;
     for (path, statement) in [("/v1/claims", "claim_acquire"), ("/v1/complete", "claim_complete")] {
         let call = one(&spans, path, None);
         assert_eq!(call.parent, client);
@@ -160,7 +163,7 @@ async fn a_trace_that_envoy_begins_goes_on_in_the_service() {
         let is_root = |span: &&Span| span.service == "envoy" && span.parent.is_empty();
         spans.iter().find(is_root).map(|span| span.trace.clone())
     };
-    let spans = until_all(stack, &collector, "", root).await;
+    let spans = until_all(stack, &collector, &FROM_THE_SERVICE, "", root).await;
     let root = spans.iter().find(|span| span.parent.is_empty()).unwrap();
     let call = one(&spans, "/v1/claims", Some(root));
     one(&spans, "claim_acquire", Some(one(&spans, "claim_acquire", Some(call))));
@@ -174,4 +177,42 @@ async fn a_collector_that_is_away_holds_nothing_up() {
     assert_eq!(stack.send(&pay("k1")).await.unwrap().status, 201);
     assert!(stack.send(&pay("k1")).await.unwrap().is_replay());
     stack.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_clients_trace_goes_through_to_the_statement_that_admits_its_grant() {
+    let collector = collector().await;
+    let addr = collector.addr();
+    let (_files, issuers) = grants::issuers(&Value::Null).unwrap();
+    let stack = Stack::builder(grants::configuration(&grants::policy()))
+        .route(grants::route())
+        .store(Store::Postgres)
+        .service_arguments(&["--issuers", &issuers, "--otlp-endpoint", &format!("http://{addr}{TRACES}")])
+        .envoy(move |setup| traced(setup, addr, false).change(loopback::add));
+    let stack = stack.start().await.unwrap();
+    let (trace, client) = ("4bf92f3577b34da6a3ce929d0e0e4737", "00f067aa0ba902b8");
+    let traceparent = format!("00-{trace}-{client}-01");
+    let operation = "018f2b1c-7e52-7cc3-98c4-dc0c0c07398f";
+    let call = Call::post(grants::CREDITS)
+        .user("alice")
+        .header("x-grant", grants::credit("g-1", "250.00", 600))
+        .header("x-operation-id", operation)
+        .header("traceparent", &traceparent)
+        .header("content-type", "application/json");
+    let call = call.body(r#"{"amount":250.00,"currency":"USD"}"#);
+    assert_eq!(stack.send(&call).await.unwrap().status, 201);
+
+    let names = [
+        ("/v1/grants/claim", "grant_admit"),
+        ("/v1/operations/{id}/finish", "operation_finish"),
+        ("/v1/operations/{id}/may-submit", "operation_may_submit"),
+    ];
+    let counts: Vec<_> = names.iter().flat_map(|(path, name)| [(*path, 1), (*name, 2)]).collect();
+    let spans = until_all(stack, &collector, &counts, client, |_| Some(trace.to_owned())).await;
+    for (path, statement) in names {
+        let call = one(&spans, path, None);
+        assert_eq!(call.parent, client, "{path}");
+        let operation = one(&spans, statement, Some(call));
+        one(&spans, statement, Some(operation));
+    }
 }
