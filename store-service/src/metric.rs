@@ -92,6 +92,7 @@ fn describe() {
     for (name, text) in [
         ("fencepost_parked_callers", "Claims that wait now"),
         ("fencepost_listening", "1 while other instances tell what they free"),
+        ("fencepost_sweep_lag_seconds", "Time since the end of the oldest row that is still there"),
         ("fencepost_calm_seconds", "Time since the start or the last outage of the store"),
         ("fencepost_recovery_waiting", "What waits for recovery or for a person"),
         ("fencepost_recovery_breaker_open", "1 while a provider is left alone"),

@@ -34,13 +34,26 @@ pub async fn run_once(service: &Service) -> Result<u64, StoreError> {
     Ok(total)
 }
 
+/// Says how far the sweepers of all instances are behind. After a round: one that stopped at its
+/// bounds, or failed, shows in it.
+pub async fn note_lag(service: &Service) {
+    match service.store().sweep_lag().await {
+        #[expect(clippy::cast_precision_loss, reason = "2^53 ms are longer than any entry lives")]
+        Ok(ms) => metrics::gauge!("fencepost_sweep_lag_seconds").set(ms as f64 / 1_000.0),
+        // The failing statements have a metric of their own.
+        Err(error) => tracing::debug!(%error, "the sweeper's lag is not known"),
+    }
+}
+
 /// Sweeps for ever.
 pub async fn run(service: Arc<Service>, interval: Duration) {
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        match run_once(&service).await {
+        let swept = run_once(&service).await;
+        note_lag(&service).await;
+        match swept {
             // Some duty may have stopped at its bound: what is left must not pile up.
             Ok(changed) if changed >= u64::from(ROUNDS_MAX) * u64::from(BATCH) => ticks.reset_immediately(),
             Ok(_) => {}

@@ -103,6 +103,13 @@ impl Store for Memory {
         Ok(count)
     }
 
+    async fn sweep_lag(&self) -> Result<u64, StoreError> {
+        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let oldest = rows.values().filter_map(Row::until).min();
+        let lag = oldest.map_or(0, |oldest| self.clock.now().0.saturating_sub(oldest.0));
+        Ok(u64::try_from(lag / 1_000).unwrap_or(0))
+    }
+
     async fn entry(&self, key: &StoreKey, answer: bool) -> Result<Option<Entry>, StoreError> {
         let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();

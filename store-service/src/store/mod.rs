@@ -127,6 +127,10 @@ pub trait Store: Send + Sync + 'static {
     /// One bounded batch of one sweeper duty; how many rows it changed.
     async fn sweep(&self, kind: SweepKind, calm_ms: u64, limit: u32) -> Result<u64, StoreError>;
 
+    /// For how long the oldest row past its end has been past it, in milliseconds: how far behind the
+    /// sweepers are.
+    async fn sweep_lag(&self) -> Result<u64, StoreError>;
+
     /// Callers of this instance wait for the claim on this key: whoever ends it in another instance
     /// shall tell. The caller has begun to listen before it asks.
     async fn mark_waited(&self, key: &StoreKey) -> Result<Mark, StoreError> {

@@ -74,6 +74,8 @@ contract! {
     finishing::invented_fence_does_not_spend_the_numbers,
     finishing::dead_tokens_are_bounded,
     sweeping::sweeper_works_in_bounded_batches,
+    sweeping::an_answer_lives_from_its_completion_however_long_it_took,
+    sweeping::sweepers_lag_is_the_age_of_the_oldest_row_past_its_end,
     sweeping::sweeps_and_claims_at_once_lose_nothing,
     waiting::release_wakes_a_waiting_caller,
     waiting::completion_answers_all_waiting_callers,

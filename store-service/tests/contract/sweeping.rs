@@ -41,6 +41,43 @@ pub async fn sweeper_works_in_bounded_batches(kind: StoreKind) {
     }
 }
 
+/// The lifetime of an answer does not count from the claim.
+pub async fn an_answer_lives_from_its_completion_however_long_it_took(kind: StoreKind) {
+    let bed = Bed::set(kind).await;
+    let slow = claim(1, 1);
+    let fence = bed.granted(&slow).await;
+    bed.pass_ms(25_000);
+    bed.store.complete(Complete { ttl_ms: 30_000, ..complete(&slow, fence, b"answer") }).await.unwrap();
+    bed.pass_ms(29_999);
+    assert_eq!(bed.store.sweep(SweepKind::DropEnded, CALM, 10).await.unwrap(), 0);
+    let retry = bed.claim(&claim(1, 2)).await;
+    assert!(matches!(retry, ClaimOutcome::Completed { .. }), "{retry:?}");
+    bed.pass_ms(1);
+    let retry = bed.claim(&claim(1, 3)).await;
+    assert!(matches!(retry, ClaimOutcome::Claimed { .. }), "{retry:?}");
+}
+
+/// The lag counts rows past their end and no others, and is over when they are swept.
+pub async fn sweepers_lag_is_the_age_of_the_oldest_row_past_its_end(kind: StoreKind) {
+    let bed = Bed::set(kind).await;
+    assert_eq!(bed.store.sweep_lag().await.unwrap(), 0, "there is no row");
+    // A claim has no end of its own.
+    bed.granted(&claim(1, 1)).await;
+    for (number, ttl_ms) in [(2, 10_000), (3, 60_000)] {
+        let done = claim(number, 1);
+        let fence = bed.granted(&done).await;
+        bed.store.complete(Complete { ttl_ms, ..complete(&done, fence, b"answer") }).await.unwrap();
+    }
+    bed.pass_ms(9_999);
+    assert_eq!(bed.store.sweep_lag().await.unwrap(), 0, "nothing is past its end");
+    bed.pass_ms(1 + 30_000);
+    assert_eq!(bed.store.sweep_lag().await.unwrap(), 30_000);
+    assert_eq!(bed.store.sweep(SweepKind::DropEnded, CALM, 10).await.unwrap(), 1);
+    assert_eq!(bed.store.sweep_lag().await.unwrap(), 0, "the other one has not ended");
+    bed.pass_ms(25_000);
+    assert_eq!(bed.store.sweep_lag().await.unwrap(), 5_000);
+}
+
 /// Sweeps of several instances and claims at the same time get in nobody's way.
 pub async fn sweeps_and_claims_at_once_lose_nothing(kind: StoreKind) {
     let bed = Bed::set(kind).await;

@@ -254,6 +254,10 @@ impl Store for Gated {
     async fn sweep(&self, kind: SweepKind, calm_ms: u64, limit: u32) -> Result<u64, StoreError> {
         self.inner.sweep(kind, calm_ms, limit).await
     }
+
+    async fn sweep_lag(&self) -> Result<u64, StoreError> {
+        self.inner.sweep_lag().await
+    }
     async fn entry(&self, key: &StoreKey, answer: bool) -> Result<Option<Entry>, StoreError> {
         self.inner.entry(key, answer).await
     }

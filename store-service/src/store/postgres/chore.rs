@@ -27,6 +27,8 @@ pub enum Op {
         /// Most rows.
         limit: u32,
     },
+    /// How far behind the sweeper is.
+    SweepLag,
     /// Gives back the claim whose lease ends exactly then.
     GiveBack(Release, Micros),
     /// Is the server there and still the same database, and do the other instances reach it?
@@ -43,7 +45,7 @@ pub enum Op {
 /// What was done.
 #[derive(Debug, Default)]
 pub struct Done {
-    /// Rows that changed.
+    /// Rows that changed; of [`Op::SweepLag`], milliseconds.
     pub changed: u64,
     /// Keys among them that callers wait for.
     pub waited: Vec<StoreKey>,
@@ -98,6 +100,12 @@ async fn one(session: &Session, clock: &Clock, op: &Op) -> Result<Done, RunError
                 waited: waited.collect(),
                 disturbed: false,
             })
+        }
+        Op::SweepLag => {
+            let rows = session.query(Name::SweepLag, &[&now]).await?;
+            let row = rows.first().ok_or_else(|| BadRow("the sweeper's lag was not told".into()))?;
+            let lag_ms: i64 = row.try_get("lag_ms")?;
+            Ok(Done { changed: u64::try_from(lag_ms).unwrap_or(0), ..Done::default() })
         }
         Op::GiveBack(release, lease_until) => {
             let (key, token) = (release.key.as_str(), &release.token.as_bytes()[..]);

@@ -259,6 +259,10 @@ impl Store for Postgres {
         Ok(done.changed)
     }
 
+    async fn sweep_lag(&self) -> Result<u64, StoreError> {
+        Ok(self.chores.ask(chore::Op::SweepLag).await?.changed)
+    }
+
     async fn mark_waited(&self, key: &StoreKey) -> Result<Mark, StoreError> {
         match self.ears.hearing() {
             Hearing::Notified => self.marks.ask(key.clone()).await,

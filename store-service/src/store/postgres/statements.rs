@@ -103,6 +103,7 @@ pub static ALL: [Sql; COUNT] = [
     sql!("entry_audit", hot = false, [TEXT]),
     sql!("instance_beat", hot = false, [TEXT, INT8, INT8, TIMESTAMPTZ]),
     sql!("instance_leave", hot = false, [TEXT]),
+    sql!("sweep_lag", hot = false, [TIMESTAMPTZ]),
 ];
 
 /// Which statement; the order is that of [`ALL`].
@@ -128,10 +129,11 @@ pub enum Name {
     EntryAudit,
     InstanceBeat,
     InstanceLeave,
+    SweepLag,
 }
 
 /// How many statements there are.
-pub const COUNT: usize = Name::InstanceLeave as usize + 1;
+pub const COUNT: usize = Name::SweepLag as usize + 1;
 
 impl Name {
     /// The statement.
@@ -167,6 +169,6 @@ mod tests {
         assert_eq!(Name::ClaimLook.sql().name, "claim_look");
         assert_eq!(Name::NoticeSend.sql().name, "notice_send");
         assert_eq!(Name::EntryList.sql().name, "entry_list");
-        assert_eq!(Name::InstanceLeave.sql().name, "instance_leave");
+        assert_eq!(Name::SweepLag.sql().name, "sweep_lag");
     }
 }

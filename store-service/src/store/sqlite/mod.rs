@@ -190,6 +190,13 @@ impl Store for Sqlite {
         self.ask(|answer| Job::Sweep(kind, calm_ms, limit, answer)).await
     }
 
+    async fn sweep_lag(&self) -> Result<u64, StoreError> {
+        let lag = |tx: &rusqlite::Transaction<'_>, now: crate::entry::Micros| {
+            tx.prepare_cached(statements::SWEEP_LAG)?.query_row([now.0], |row| row.get::<_, i64>(0))
+        };
+        Ok(u64::try_from(self.beside().run(lag).await? / 1_000).unwrap_or(0))
+    }
+
     async fn entry(&self, key: &StoreKey, answer: bool) -> Result<Option<Entry>, StoreError> {
         self.ask(|reply| Job::Show(key.clone(), answer, reply)).await
     }

@@ -10,6 +10,8 @@ pub const ENTRY_DROP: &str = include_str!("sql/entry_drop.sql");
 pub const SWEEP_CLAIMS: &str = include_str!("sql/sweep_claims.sql");
 /// Rows past their end.
 pub const SWEEP_ENDED: &str = include_str!("sql/sweep_ended.sql");
+/// How far behind the sweeper is.
+pub const SWEEP_LAG: &str = include_str!("sql/sweep_lag.sql");
 /// Live entries, for people.
 pub const ENTRY_LIST: &str = include_str!("sql/entry_list.sql");
 /// What people did to an entry.
