@@ -80,3 +80,34 @@ async fn statements_of_every_request_go_by_an_index() {
         }
     }
 }
+
+/// Records of use go by one statement of the cleanup alone: nothing that a caller or an operator asks
+/// for removes or rewrites one.
+#[test]
+fn records_of_use_are_removed_by_the_cleanup_alone() {
+    let mut removing = Vec::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "sql") {
+                let text = std::fs::read_to_string(&path).unwrap().to_lowercase();
+                let words: Vec<&str> = text.split_whitespace().collect();
+                let writes = words.windows(3).any(|words| {
+                    let table = words[2].trim_start_matches("fencepost.").trim_end_matches(';');
+                    let delete = words[..2] == ["delete", "from"] && table.starts_with("grant_consumptions");
+                    let update = words[0] == "update"
+                        && words[1].trim_start_matches("fencepost.").starts_with("grant_consumptions");
+                    delete || update
+                });
+                if writes {
+                    removing.push(path.file_stem().unwrap().to_str().unwrap().to_owned());
+                }
+            }
+        }
+    }
+    removing.sort();
+    assert_eq!(removing, ["consumption_cleanup", "grant_cleanup"]);
+}

@@ -7,6 +7,7 @@
 //! - every wait is bounded, and a failure says what the part last wrote.
 
 pub mod authority;
+pub mod between;
 pub mod browser;
 pub mod client;
 pub mod clock;

@@ -79,6 +79,16 @@ pub struct RawUpstream {
 impl RawUpstream {
     /// Starts it.
     pub async fn start(answer: impl Into<Vec<u8>>) -> Result<Self> {
+        Self::serve(answer, true).await
+    }
+
+    /// Starts one that answers as soon as a byte has come, reads no more and closes: what is still on
+    /// its way to it meets a reset.
+    pub async fn hasty(answer: impl Into<Vec<u8>>) -> Result<Self> {
+        Self::serve(answer, false).await
+    }
+
+    async fn serve(answer: impl Into<Vec<u8>>, patient: bool) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let addr = listener.local_addr()?;
         let answer = answer.into();
@@ -86,6 +96,11 @@ impl RawUpstream {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let answer = answer.clone();
                 tokio::spawn(async move {
+                    if !patient {
+                        let _ = stream.read(&mut [0; 1]).await;
+                        let _ = stream.write_all(&answer).await;
+                        return;
+                    }
                     if read_request(&mut stream).await.is_ok() {
                         let _ = stream.write_all(&answer).await;
                         let _ = stream.shutdown().await;

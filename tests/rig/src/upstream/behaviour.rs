@@ -130,7 +130,8 @@ impl Behaviour {
     /// Applies the request's `x-test-*` headers:
     /// `status`, `header` (`name: value`, repeatable), `body`, `body-size`, `pieces` (a text sent in
     /// one-byte pieces), `sse`, `chunked`, `delay-ms`, `gate` (a name), `trailer` (`name: value`) and
-    /// `ending` (`close`, `hang`, `cut:BYTES`). What can't be read is left out.
+    /// `ending` (`close`, `hang`, `cut:BYTES`). What can't be read is left out. `early` is not seen here:
+    /// a request that has it is answered before its body is read.
     pub(super) fn with_request(mut self, headers: &HeaderMap, gate: impl Fn(&str) -> Gate) -> Self {
         for (name, value) in headers {
             let Some(name) = name.as_str().strip_prefix("x-test-") else { continue };
