@@ -1,6 +1,8 @@
 //! Two proxies, two instances of the service, one database; and a person who ends what they can't.
 
 use crate::support::{configuration, pay, start_on_postgres};
+use fencepost_rig::client::{Answer, Call};
+use fencepost_rig::clock::SteppedClock;
 use fencepost_rig::envoy::{Envoy, Route, Setup};
 use fencepost_rig::postgres::Postgres;
 use fencepost_rig::service::{Options, Service, binary};
@@ -97,4 +99,60 @@ async fn a_person_ends_an_unknown_outcome_and_retries_get_what_the_person_said()
     let again = stack.send(&pay("unpaid")).await.unwrap();
     assert_eq!((again.status, again.is_replay()), (201, false));
     assert_eq!(stack.upstream().executions(), 3);
+}
+
+/// Hour of the day in an answer's `Date`.
+fn hour(answer: &Answer) -> String {
+    answer.header("date").unwrap().split([' ', ':']).nth(4).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn clocks_of_instances_decide_nothing() {
+    let url = Postgres::shared().await.create_database().await;
+    let upstream = Upstream::start().await.unwrap();
+    let one = side(&url, &upstream).await;
+    let clock = SteppedClock::new().unwrap();
+    clock.step(3_600).unwrap();
+    let options = Options { environment: clock.environment(), ..Options::on(&url) };
+    let service = Service::start(options).await.unwrap();
+    let short = configuration(json!({"wait": "300ms", "response": {"ttl": "10m"}}));
+    let setup = Setup::new(upstream.addr()).guarded(short, service.addr());
+    let envoy = Envoy::start(&setup.route(Route::guarded("/pay", "pay"))).await.unwrap();
+    let (here, there) = (one.1.proxy(), envoy.proxy());
+    let health = |to| async move { Call::get("/healthz").send(to).await.unwrap() };
+    let (right, fast) = (health(one.0.addr()).await, health(service.addr()).await);
+    assert_ne!(hour(&right), hour(&fast), "the instance has the clock");
+
+    for step in [3_600, -3_600] {
+        clock.step(step).unwrap();
+        // A live claim of the other side is live, whatever the time is here.
+        let (key, gate) = (format!("live{step}"), Gate::new());
+        upstream.script_next("/pay", Behaviour::gated(&gate));
+        let call = pay(&key);
+        let first = tokio::spawn(async move { call.send(here).await });
+        gate.wait_arrived(1).await.unwrap();
+        let second = pay(&key).send(there).await.unwrap();
+        assert_eq!((second.status, second.problem_code().as_str()), (409, "in_progress"), "{step}");
+        gate.open();
+        first.await.unwrap().unwrap();
+        // An answer that lives for ten minutes is not over because it is an hour later here.
+        let retry = pay(&key).send(there).await.unwrap();
+        assert_eq!((retry.status, retry.is_replay()), (201, true), "{step}");
+
+        // The clock is stepped while a request runs on this side, past its lease and back.
+        let (key, gate) = (format!("running{step}"), Gate::new());
+        upstream.script_next("/pay", Behaviour::gated(&gate));
+        let call = pay(&key);
+        let first = tokio::spawn(async move { call.send(there).await });
+        gate.wait_arrived(1).await.unwrap();
+        clock.step(-step).unwrap();
+        let second = pay(&key).send(there).await.unwrap();
+        assert_eq!((second.status, second.problem_code().as_str()), (409, "in_progress"), "{step}");
+        gate.open();
+        let first = first.await.unwrap().unwrap();
+        assert_eq!((first.status, first.header("x-fencepost-result")), (201, None), "{step}: it is stored");
+        let retry = pay(&key).send(here).await.unwrap();
+        assert_eq!((retry.status, retry.is_replay()), (201, true), "{step}");
+    }
+    assert_eq!(upstream.executions(), 4);
 }
