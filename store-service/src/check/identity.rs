@@ -3,7 +3,7 @@
 use super::code::Code;
 use super::finding::Severity::{self, Error, Warning};
 use super::guard::Guard;
-use super::jwt::{self, Payload};
+use super::jwt::{self, Payload, Rules};
 use super::matching::example;
 use super::origin::{self, ANYTHING, Reader, is_overwritten};
 use super::peer;
@@ -20,6 +20,8 @@ const JWT_AUTHN: &str = "envoy.filters.http.jwt_authn";
 struct Seen<'c, 'a> {
     chain: &'c Chain<'a>,
     before: Vec<&'c Filter<'a>>,
+    /// The rules of each `jwt_authn`.
+    rules: &'c [(&'c Filter<'a>, Rules<'a>)],
     marked: Option<&'c Marked<'a>>,
 }
 
@@ -54,8 +56,12 @@ pub(super) fn check(
     findings: &mut Findings,
 ) {
     let before = chain.filters.get(..index).unwrap_or_default();
-    let written =
-        || Seen { chain, before: before.iter().filter(|filter| !filter.disabled).collect(), marked: None };
+    let authn = before.iter().filter(|filter| filter.word() == "jwt_authn");
+    let rules: Vec<_> = authn.map(|filter| (filter, jwt::rules(filter))).collect();
+    let written = || {
+        let before = before.iter().filter(|filter| !filter.disabled).collect();
+        Seen { chain, before, rules: &rules, marked: None }
+    };
     if chain.routes.is_none() {
         for policy in guard.configuration.policies() {
             check_policy(&written(), &written(), guard, policy, findings);
@@ -64,7 +70,7 @@ pub(super) fn check(
     }
     for marked in marked.iter().filter(|marked| marked.policy.mode != Mode::Off) {
         let on = before.iter().filter(|filter| switch(filter, &marked.levels()).is_on()).collect();
-        let seen = Seen { chain, before: on, marked: Some(marked) };
+        let seen = Seen { chain, before: on, rules: &rules, marked: Some(marked) };
         check_policy(&seen, &written(), guard, &marked.policy, findings);
     }
 }
@@ -94,7 +100,12 @@ fn check_policy(
             let reader = Reader { source, place, name: format!("{setting} of policy {:?}", policy.name) };
             origin::check(seen.chain, &seen.before, &levels, &reader, findings);
         }
-        let Some(wrong) = judge(seen, &need, policy) else { continue };
+        let Some(wrong) = judge(seen, &need, policy) else {
+            if matches!(need, Need::Source(ScopeSource::Jwt { .. })) {
+                report_exceptions(seen, findings);
+            }
+            continue;
+        };
         // Right without the route's word: then that is what is wrong.
         let off = judge(written, &need, policy).is_none().then(|| switched_off(seen, written)).flatten();
         if let Some((name, off)) = off {
@@ -105,6 +116,24 @@ fn check_policy(
             let Wrong { severity, code, place: own, found, expected } = wrong;
             findings.add(severity, own.unwrap_or(place), code, found, expected);
         }
+    }
+}
+
+/// Rules of the only `jwt_authn` that let a part of the route's requests through without a token.
+fn report_exceptions(seen: &Seen<'_, '_>, findings: &mut Findings) {
+    let (Some(marked), [(filter, rules)]) = (seen.marked, seen.rules) else { return };
+    for rule in jwt::exceptions(filter, rules, marked) {
+        let of = marked.route.get("match");
+        let found = format!(
+            "no token asked for on a part of {:?}, a route under policy {:?} ({}:{})",
+            example(&of).unwrap_or("a route"),
+            marked.policy.name,
+            of.file,
+            of.line(),
+        );
+        let expected = "a token asked for there, or a route before for this part, with mode: \"off\": its \
+                        guarded requests get 403 without a token";
+        findings.warning(rule, Code::AuthenticationException, found, expected);
     }
 }
 
@@ -182,8 +211,8 @@ fn judge_jwt<'a>(seen: &Seen<'_, 'a>, name: &str, payload: &str, policy: &Policy
         return (!left).then(|| without(None, Error, nobody()));
     };
     let mut wrongs = Vec::new();
-    for filter in jwt {
-        wrongs.push(match jwt::of_route(filter, marked, payload) {
+    for (filter, rules) in seen.rules.iter().filter(|(filter, _)| is_seen(seen, filter)) {
+        wrongs.push(match jwt::of_route(filter, rules, marked, payload) {
             Payload::Left => return None,
             Payload::Partly(provider) => {
                 let found = format!("a provider without payload_in_metadata: {payload}: its callers get 403");
@@ -204,6 +233,10 @@ fn judge_jwt<'a>(seen: &Seen<'_, 'a>, name: &str, payload: &str, policy: &Policy
         });
     }
     wrongs.into_iter().next()
+}
+
+fn is_seen(seen: &Seen<'_, '_>, filter: &Filter<'_>) -> bool {
+    seen.before.iter().any(|one| std::ptr::eq(*one, filter))
 }
 
 fn leaves_metadata(before: &[&Filter<'_>], name: &str) -> bool {

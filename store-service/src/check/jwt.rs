@@ -1,9 +1,10 @@
 //! The rules of `jwt_authn` against a marked route: whether its requests need a token, and whether
 //! every provider that may vouch for one leaves the payload that the scope reads.
 
-use super::matching::{Cover, cover};
+use super::matching::{Cover, Match, Table};
 use super::place::Place;
 use super::routes::Marked;
+use super::shadow::is_exception;
 use super::switch::{entry, unwrapped};
 use super::world::Filter;
 
@@ -25,24 +26,35 @@ pub(super) fn of_filter(filter: &Filter<'_>, payload: &str) -> bool {
     filter.config.get("providers").members().any(|(_, provider)| leaves(&provider, payload))
 }
 
+/// The rules of a filter.
+pub(super) fn rules<'a>(filter: &Filter<'a>) -> Rules<'a> {
+    let places: Vec<_> = filter.config.get("rules").items().collect();
+    let table = Table::new(places.iter().map(|rule| Match::new(rule.get("match"))));
+    Rules { places, table }
+}
+
+/// See [`rules`].
+pub(super) struct Rules<'a> {
+    places: Vec<Place<'a>>,
+    table: Table<'a>,
+}
+
 /// Of a filter on a marked route. The first rule that matches a request is its rule.
-pub(super) fn of_route<'a>(filter: &Filter<'a>, marked: &Marked<'a>, payload: &str) -> Payload<'a> {
+pub(super) fn of_route<'a>(
+    filter: &Filter<'a>,
+    rules: &Rules<'a>,
+    marked: &Marked<'a>,
+    payload: &str,
+) -> Payload<'a> {
     let named = |name: Place<'a>| filter.config.get("requirement_map").get(name.text().unwrap_or_default());
-    let own = marked.levels().into_iter().find_map(|level| entry(filter, &level));
-    let own = own.map(|own| unwrapped(&own).1.get("requirement_name")).filter(Place::exists);
-    if let Some(name) = own {
+    if let Some(name) = own_requirement(filter, marked) {
         return of_requirement(filter, named(name), payload, name);
     }
     let mut of_parts = Vec::new();
-    for rule in filter.config.get("rules").items() {
-        let covers = cover(&rule.get("match"), &marked.route.get("match"));
-        if covers == Cover::None {
-            continue;
-        }
-        let name = rule.get("requirement_name");
-        let requirement = if name.exists() { named(name) } else { rule.get("requires") };
-        match of_requirement(filter, requirement, payload, rule) {
-            // An exception for a part of the route is taken for meant.
+    for (index, covers) in rules.table.covering(&Match::new(marked.route.get("match")), true) {
+        let Some(rule) = rules.places.get(index).copied() else { continue };
+        match of_requirement(filter, requirement(filter, &rule), payload, rule) {
+            // See `exceptions`.
             Payload::NotAsked(_) if covers != Cover::Whole => {}
             of_rule => of_parts.push((of_rule, rule)),
         }
@@ -54,6 +66,44 @@ pub(super) fn of_route<'a>(filter: &Filter<'a>, marked: &Marked<'a>, payload: &s
         return together(of_parts);
     }
     Payload::NotAsked(filter.config.get("rules"))
+}
+
+/// Rules that ask for nothing on a part of a marked route, which no route before it takes.
+pub(super) fn exceptions<'a>(filter: &Filter<'a>, rules: &Rules<'a>, marked: &Marked<'a>) -> Vec<Place<'a>> {
+    if own_requirement(filter, marked).is_some() {
+        return Vec::new();
+    }
+    let of = Match::new(marked.route.get("match"));
+    let mut exceptions = Vec::new();
+    for (index, covers) in rules.table.covering(&of, true) {
+        if covers != Cover::Part {
+            break;
+        }
+        let (Some(rule), Some(part)) = (rules.places.get(index), rules.table.get(index)) else { continue };
+        let asks =
+            !matches!(of_requirement(filter, requirement(filter, rule), "", *rule), Payload::NotAsked(_));
+        let elsewhere = marked.order.as_ref().is_some_and(|(routes, own)| {
+            routes.covering(part, false).any(|(index, covers)| index < *own && covers == Cover::Whole)
+        });
+        if !asks && !elsewhere && is_exception(part, &of, &marked.policy) {
+            exceptions.push(*rule);
+        }
+    }
+    exceptions
+}
+
+/// What the route itself says, or what is around it.
+fn own_requirement<'a>(filter: &Filter<'a>, marked: &Marked<'a>) -> Option<Place<'a>> {
+    let own = marked.levels().into_iter().find_map(|level| entry(filter, &level));
+    own.map(|own| unwrapped(&own).1.get("requirement_name")).filter(Place::exists)
+}
+
+fn requirement<'a>(filter: &Filter<'a>, rule: &Place<'a>) -> Place<'a> {
+    let name = rule.get("requirement_name");
+    match name.text() {
+        Some(name) => filter.config.get("requirement_map").get(name),
+        None => rule.get("requires"),
+    }
 }
 
 fn leaves(provider: &Place<'_>, payload: &str) -> bool {

@@ -5,14 +5,14 @@ use super::clusters::{check_breakers, missing};
 use super::code::Code;
 use super::guard::Guard;
 use super::loopback_chain::{self, Needs};
-use super::matching::{Cover, cover_paths, example};
+use super::matching::{Match, Table, example};
 use super::place::{Findings, Place};
 use super::routes::Marked;
 use super::times::check_run;
 use super::undone::check_rules;
 use super::world::{Chain, World, routes_of, typed};
 use fencepost_filter_core::policy::{Execution, Mode, Policy, Retries};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 /// Envoy's own circuit breakers, and one.
@@ -64,8 +64,9 @@ pub(super) fn check(world: &World<'_>, guard: &Guard<'_>, marked: &[Marked<'_>],
         };
         for chain in world.chains.iter().filter(is_loopback) {
             loopback_chain::check(chain, &needs, findings);
+            let hosts = Hosts::new(chain);
             for marked in marked.iter().filter(|marked| leads_to(&marked.policy, &name)) {
-                check_route(chain, marked, findings);
+                check_route(chain, &hosts, marked, findings);
             }
         }
     }
@@ -164,21 +165,44 @@ fn check_listener(world: &World<'_>, cluster: Place<'_>, name: &str, findings: &
     }
 }
 
+/// The virtual hosts of a loopback, with the paths of their routes.
+struct Hosts<'a> {
+    all: Vec<(Place<'a>, Vec<Place<'a>>, Table<'a>)>,
+    /// The first with a domain.
+    by_domain: HashMap<&'a str, usize>,
+}
+
+impl<'a> Hosts<'a> {
+    fn new(chain: &Chain<'a>) -> Self {
+        let (mut all, mut by_domain) = (Vec::new(), HashMap::new());
+        for host in chain.virtual_hosts() {
+            for domain in host.get("domains").items().filter_map(|domain| domain.text()) {
+                by_domain.entry(domain).or_insert(all.len());
+            }
+            let routes: Vec<_> = routes_of(&host).into_iter().map(|(route, _)| route).collect();
+            let table = Table::new(routes.iter().map(|route| Match::new(route.get("match"))));
+            all.push((host, routes, table));
+        }
+        Self { all, by_domain }
+    }
+
+    /// The one for the domains of another, and the route there that takes the paths of a match.
+    fn find(&self, domains: Place<'_>, of: &Match<'_>) -> Option<(Place<'a>, Option<Place<'a>>)> {
+        let domains = domains.items().filter_map(|domain| domain.text());
+        let own = domains.filter_map(|domain| self.by_domain.get(domain)).min();
+        let (host, routes, table) = self.all.get(*own.or_else(|| self.by_domain.get("*"))?)?;
+        Some((*host, table.first_by_path(of).and_then(|index| routes.get(index).copied())))
+    }
+}
+
 /// A guarded route must exist in the loopback as well.
-fn check_route(chain: &Chain<'_>, marked: &Marked<'_>, findings: &mut Findings) {
+fn check_route(chain: &Chain<'_>, hosts: &Hosts<'_>, marked: &Marked<'_>, findings: &mut Findings) {
     let Some(path) = example(&marked.route.get("match")) else { return };
     if chain.routes.is_none() {
         return;
     }
-    let domains: Vec<_> = marked.host.get("domains").items().filter_map(|domain| domain.text()).collect();
-    let exact = |host: &Place<'_>| {
-        host.get("domains").items().any(|domain| domain.text().is_some_and(|text| domains.contains(&text)))
-    };
-    let everything = |host: &Place<'_>| host.get("domains").items().any(|domain| domain.is("*"));
-    let host = chain.virtual_hosts().find(exact).or_else(|| chain.virtual_hosts().find(everything));
-    let mut routes = host.into_iter().flat_map(|host| routes_of(&host)).map(|(route, _)| route);
-    let found =
-        routes.find(|route| cover_paths(&route.get("match"), &marked.route.get("match")) == Cover::Whole);
+    let found = hosts.find(marked.host.get("domains"), &Match::new(marked.route.get("match")));
+    let (host, found) = found.map_or((None, None), |(host, found)| (Some(host), found));
     match (found, host) {
         (Some(route), Some(host)) if route.get("route").exists() => {
             let shares = route.at("route.weighted_clusters.clusters").items();

@@ -144,6 +144,7 @@ fn check_pieces<'a>(world: &World<'a>, guard: &Guard<'a>, findings: &mut Finding
             route: nothing,
             policy: Rc::clone(policy),
             own: false,
+            order: None,
         });
         let marked: Vec<_> = marked.collect();
         match piece.part {
@@ -162,7 +163,7 @@ fn check_pieces<'a>(world: &World<'a>, guard: &Guard<'a>, findings: &mut Finding
 fn check_loose<'a>(guard: &Guard<'a>, loose: &Loose<'a>, policy: Rc<Policy>, findings: &mut Findings) {
     let Loose { config, host, route, .. } = *loose;
     let own = mark(&route).exists();
-    let marked = Marked { config, host, route, policy, own };
+    let marked = Marked { config, host, route, policy, own, order: None };
     let nothing = Place::nothing(route.file);
     check_route(&guard.filter, &marked, findings);
     undone::check(&[], &marked, findings);

@@ -142,7 +142,7 @@ pub(super) fn segments(operation: &Node) -> Vec<String> {
 }
 
 /// Fields have their names of the protocol, or those of its JSON.
-fn snake_case(name: &str) -> String {
+pub(super) fn snake_case(name: &str) -> String {
     if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
         return name.to_owned();
     }

@@ -2,6 +2,7 @@
 
 use super::code::Code;
 use super::guard::{Configuration, Guard};
+use super::matching::{Match, Table};
 use super::place::{Findings, Place};
 use super::scopes;
 use super::shadow;
@@ -21,6 +22,8 @@ pub(super) struct Marked<'a> {
     pub policy: Rc<Policy>,
     /// Named by the route itself, not by its virtual host or the rule for unmarked routes.
     pub own: bool,
+    /// The routes of its virtual host and its own place among them, if they are known and in order.
+    pub order: Option<(Rc<Table<'a>>, usize)>,
 }
 
 impl<'a> Marked<'a> {
@@ -86,11 +89,20 @@ pub(super) fn check<'a>(chain: &Chain<'a>, guard: &Guard<'a>, findings: &mut Fin
     }
     for host in chain.virtual_hosts() {
         let mut order = Vec::new();
+        let listed = host.get("routes").items().map(|route| Match::new(route.get("match")));
+        let table = Rc::new(Table::new(listed));
         for (route, in_order) in routes_of(&host) {
             let own = mark(&route);
             let resolved = resolve(&guard.configuration, mark(&host), own, findings);
+            let place = in_order.then(|| (Rc::clone(&table), order.len()));
             if in_order {
-                order.push((route, unmarked.is_some() || !matches!(resolved, Ok(None))));
+                let guarded = match &resolved {
+                    Ok(None) => unmarked
+                        .map_or(shadow::Guarded::No, |policy| shadow::Guarded::By(Some(Rc::clone(policy)))),
+                    Ok(Some(policy)) => shadow::Guarded::By(Some(Rc::clone(policy))),
+                    Err(()) => shadow::Guarded::By(None),
+                };
+                order.push((route, guarded));
             }
             let policy = match resolved {
                 Ok(Some(policy)) => policy,
@@ -103,7 +115,8 @@ pub(super) fn check<'a>(chain: &Chain<'a>, guard: &Guard<'a>, findings: &mut Fin
                     continue;
                 }
             };
-            let marked = Marked { config: chain.routes, host, route, policy, own: own.exists() };
+            let config = chain.routes;
+            let marked = Marked { config, host, route, policy, own: own.exists(), order: place };
             check_route(&guard.filter, &marked, findings);
             guarded.marked.push(marked);
         }

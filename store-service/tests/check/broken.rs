@@ -140,6 +140,12 @@ mistakes! {
         => [(Error, AuthenticationOff, "- match: {prefix: /pay}")];
     "a rule that asks for nothing below the route" in "edge.yaml": ["              rules:\n" => "              rules:\n              - match: {path: /payments/health}\n"]
         => [];
+    "a rule that asks for nothing on a part of the route" in "edge.yaml": ["              rules:\n" => "              rules:\n              - match: {path: /payments/refunds}\n"]
+        => [(Warning, AuthenticationException, "- match: {path: /payments/refunds}")];
+    "a rule that asks for nothing where nothing is guarded" in "edge.yaml": ["              rules:\n" => "              rules:\n              - match: {prefix: /payments, headers: [{name: \":method\", string_match: {exact: OPTIONS}}]}\n"]
+        => [];
+    "a rule that asks for nothing on a route before" in "edge.yaml": ["              rules:\n" => "              rules:\n              - match: {path: /payments/refunds}\n", "              routes:\n" => "              routes:\n              - match: {path: /payments/refunds}\n                metadata: {filter_metadata: {fencepost: {policy: payments, mode: \"off\"}}}\n                route: {cluster: app}\n"]
+        => [];
     "one of two providers without the payload" in "edge.yaml": ["                  forward: true\n" => "                  forward: true\n                other:\n                  issuer: https://other.example\n", "requires: {provider_name: main}" => "requires: {requires_any: {requirements: [{provider_name: main}, {provider_name: other}]}}"]
         => [(Warning, JwtPayloadMissing, "other:")];
     "a rule for another provider" in "edge.yaml": ["                  forward: true\n" => "                  forward: true\n                other:\n                  issuer: https://other.example\n", "requires: {provider_name: main}" => "requires: {provider_name: other}"]
@@ -231,6 +237,22 @@ mistakes! {
     "an unmarked route before" in "edge.yaml": ["              routes:\n" => "              routes:\n              - match: {prefix: /pay}\n                route: {cluster: app}\n"]
         => [(Error, RouteShadowed, "- match: {prefix: /pay}")];
     "an unmarked route before, for some of it" in "edge.yaml": ["              routes:\n" => "              routes:\n              - match: {prefix: /pay, headers: [{name: x-beta, present_match: true}]}\n                route: {cluster: app}\n"]
+        => [(Warning, RouteException, "x-beta")];
+    "an unmarked route before, for a path below" in "edge.yaml": ["              routes:\n" => "              routes:\n              - match: {path: /payments/refunds}\n                route: {cluster: app}\n              - match: {prefix: /payments/more}\n                route: {cluster: app}\n"]
+        => [(Warning, RouteException, "/payments/refunds"), (Warning, RouteException, "/payments/more")];
+    "an unmarked route before, for a share of the requests" in "edge.yaml": ["              routes:\n" => "              routes:\n              - match: {prefix: /, runtime_fraction: {default_value: {numerator: 10}}}\n                route: {cluster: app}\n"]
+        => [(Warning, RouteException, "numerator: 10")];
+    "an exception that says so" in "edge.yaml": ["              routes:\n" => "              routes:\n              - match: {path: /payments/refunds}\n                metadata: {filter_metadata: {fencepost: {policy: payments, mode: \"off\"}}}\n                route: {cluster: app}\n"]
+        => [];
+    "unmarked routes before that take nothing that is guarded" in "edge.yaml": ["              routes:\n" => "              routes:\n              - match: {prefix: /payments, headers: [{name: \":method\", string_match: {exact: GET}}]}\n                route: {cluster: app}\n              - match: {path: /payments/healthz}\n                route: {cluster: app}\n              - match: {prefix: /payments, grpc: {}}\n                route: {cluster: app}\n              - match: {prefix: /payments/old}\n                direct_response: {status: 410}\n              - match: {prefix: /refunds}\n                route: {cluster: app}\n"]
+        => [];
+    "an unmarked route before, where unmarked ones are guarded too" in "edge.yaml": ["              routes:\n" => "              routes:\n              - match: {path: /payments/refunds}\n                route: {cluster: app}\n", r#""key_prefix": "prod""# => r#""key_prefix": "prod", "unmarked_routes": "require_key", "unmarked_policy": "payments""#]
+        => [];
+    "other paths before a marked route for everything" in "edge.yaml": ["              - match: {prefix: /payments}\n" => "              - match: {prefix: /assets}\n                route: {cluster: app}\n              - match: {prefix: /}\n"]
+        => [];
+    "a share before a marked route for everything" in "edge.yaml": ["              - match: {prefix: /payments}\n" => "              - match: {prefix: /, headers: [{name: x-beta}]}\n                route: {cluster: app}\n              - match: {prefix: /}\n"]
+        => [(Warning, RouteException, "x-beta")];
+    "two versions of a route by a header" in "edge.yaml": ["              - match: {prefix: /payments}\n" => "              - match: {prefix: /payments, headers: [{name: x-version, string_match: {exact: \"1\"}}]}\n                route: {cluster: app}\n              - match: {prefix: /payments, headers: [{name: x-version, string_match: {exact: \"2\"}}]}\n"]
         => [];
     "a matcher tree" in "edge.yaml": ["              routes:\n              - match: {prefix: /payments}\n" => "              matcher:\n                matcher_list:\n                  matchers:\n                  - predicate: {}\n                    on_match:\n                      action:\n                        name: route\n                        typed_config:\n                          \"@type\": type.googleapis.com/envoy.config.route.v3.Route\n                          match: {prefix: /payments}\n                          metadata: {filter_metadata: {fencepost: {policy: pay}}}\n                          route: {cluster: app}\n              routes:\n              - match: {prefix: /payments}\n"]
         => [(Error, RoutePolicyUnknown, "policy: pay}")];
