@@ -58,6 +58,8 @@ codes! {
     TrustedHeaderOpen "trusted_header_open" "nothing before the filter overwrites the header that is declared trusted",
     CacheAfter "cache_after" "a cache behind the filter",
     BodyFilterAfter "body_filter_after" "a filter behind can change the body, the answer or the route",
+    BodyFilterBefore "body_filter_before" "a filter before changes bodies, and not always in the same way",
+    RequestsBecomeGrpc "requests_become_grpc" "a filter before makes gRPC of requests, which can't be guarded",
     AnsweringFilterAfter "answering_filter_after" "a filter behind can answer by itself",
     CorsAfter "cors_after" "the CORS filter is behind, so replays lack its headers",
     UnknownFilterAfter "unknown_filter_after" "a filter behind that is not known here",

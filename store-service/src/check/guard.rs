@@ -27,6 +27,9 @@ pub(super) struct Configuration<'a> {
 
 /// Whether a filter is ours: nothing but its names and its configuration tells.
 pub(super) fn is_ours(filter: &Filter<'_>) -> bool {
+    if filter.known {
+        return true;
+    }
     if filter.word() != "wasm" {
         return false;
     }

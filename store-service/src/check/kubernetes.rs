@@ -70,6 +70,9 @@ pub(super) fn add<'a>(
     match kind {
         "EnvoyFilter" => add_envoy_filter(manifest, mesh, findings),
         "EnvoyPatchPolicy" => add_patch_policy(manifest, gateway, findings),
+        "WasmPlugin" if manifest.get("apiVersion").text().is_some_and(|api| api.starts_with(HIGRESS)) => {
+            return check_higress(kind, &manifest, findings);
+        }
         "WasmPlugin" => {
             let spec = manifest.get("spec");
             return check_plugin(kind, &manifest, spec, spec.get("plugin_config"), findings);
@@ -255,6 +258,53 @@ fn check_plugin<'a>(
     configuration: Place<'a>,
     findings: &mut Findings,
 ) -> usize {
+    if !is_named(manifest, spec) && !is_our_configuration(&configuration) {
+        return 0;
+    }
+    check_settings(kind, manifest, spec, findings);
+    if configuration.exists() {
+        check_configuration(configuration, spec, findings);
+    } else {
+        findings.error(configuration, Code::ConfigMissing, "no configuration", "the filter's configuration");
+    }
+    1
+}
+
+const HIGRESS: &str = "extensions.higress.io/";
+
+/// A plugin of Higress, with configurations for chosen routes and domains beside the default one.
+fn check_higress<'a>(kind: &str, manifest: &Place<'a>, findings: &mut Findings) -> usize {
+    let spec = manifest.get("spec");
+    let own = spec.get("plugin_config");
+    let off = spec.get("default_config_disable").is_true();
+    let default = if own.exists() || off { own } else { spec.get("default_config") };
+    let rules: Vec<_> = spec
+        .get("match_rules")
+        .items()
+        .filter(|rule| !own.exists() && !rule.get("config_disable").is_true())
+        .map(|rule| rule.get("config"))
+        .collect();
+    let all: Vec<_> = rules.iter().copied().chain([default]).filter(Place::exists).collect();
+    if !is_named(manifest, spec) && !all.iter().any(is_our_configuration) {
+        return 0;
+    }
+    check_settings(kind, manifest, spec, findings);
+    for configuration in &all {
+        check_configuration(*configuration, spec, findings);
+    }
+    if !rules.is_empty() {
+        let found =
+            "matchRules, which get into the configuration as _rules_, a field that the filter refuses";
+        let expected = "no matchRules: routes are chosen by their metadata, and policies are told by name";
+        findings.error(spec.get("match_rules"), Code::ConfigInvalid, found, expected);
+    } else if !default.exists() {
+        findings.error(default, Code::ConfigMissing, "no configuration", "the filter's configuration");
+    }
+    1
+}
+
+/// Whether a plugin is ours by its names.
+fn is_named(manifest: &Place<'_>, spec: Place<'_>) -> bool {
     let names = [
         manifest.at("metadata.name"),
         spec.get("plugin_name"),
@@ -263,10 +313,10 @@ fn check_plugin<'a>(
         spec.at("code.image.url"),
         spec.at("code.http.url"),
     ];
-    let named = names.iter().filter_map(Place::text).any(|name| name.contains("fencepost"));
-    if !named && !is_our_configuration(&configuration) {
-        return 0;
-    }
+    names.iter().filter_map(Place::text).any(|name| name.contains("fencepost"))
+}
+
+fn check_settings(kind: &str, manifest: &Place<'_>, spec: Place<'_>, findings: &mut Findings) {
     findings.error(
         manifest.get("kind"),
         Code::HostOptionUnsettable,
@@ -280,16 +330,14 @@ fn check_plugin<'a>(
         let expected = "no such setting: requests would pass unguarded when the filter fails";
         findings.error(place, Code::FailurePolicyOpen, place.shown(), expected);
     }
-    if !configuration.exists() {
-        findings.error(configuration, Code::ConfigMissing, "no configuration", "the filter's configuration");
-        return 1;
-    }
+}
+
+fn check_configuration<'a>(configuration: Place<'a>, spec: Place<'a>, findings: &mut Findings) {
     let configuration = Configuration::read_struct(configuration, findings);
     let phase = spec.get("phase");
     if phase.is("AUTHN") {
         report_first(&configuration, phase, findings);
     }
-    1
 }
 
 /// The filter runs first: sources of scope that another filter makes are not there yet.

@@ -52,6 +52,7 @@ fn check_position(loose: &LooseFilter<'_>, guard: &Guard<'_>, findings: &mut Fin
                 kind: word.to_owned(),
                 config: Place::nothing(place.file),
                 disabled: false,
+                known: false,
             };
             order::report(&filter, place, findings);
         }

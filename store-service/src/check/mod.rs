@@ -7,6 +7,7 @@
 //! `tree` has values with their lines, `world` puts files together, the others each check one
 //! matter. Codes are stable.
 
+mod before;
 mod buffers;
 mod clusters;
 mod code;
@@ -21,6 +22,7 @@ mod loopback_chain;
 mod loose;
 mod matching;
 mod misplaced;
+mod nested;
 mod order;
 mod origin;
 mod patches;
@@ -165,6 +167,10 @@ fn read(name: &str, bytes: &[u8], findings: &mut Findings) -> Result<File, Unrea
     })?;
     let parsed = tree::parse(text, 1);
     let mut documents = parsed.map_err(|error| unreadable(error.line, error.message))?;
+    let is_json = is_json(name, text);
+    for document in documents.iter_mut().filter(|document| is_json || kubernetes::is_manifest(document)) {
+        document.take_for_json();
+    }
     let mut inner = Vec::new();
     for document in &documents {
         let (found, unread) = kubernetes::embedded(document);
@@ -187,6 +193,16 @@ fn read(name: &str, bytes: &[u8], findings: &mut Findings) -> Result<File, Unrea
         return Err(unreadable(1, "neither a map nor empty".to_owned()));
     }
     Ok(File { name: name.to_owned(), documents, pieces })
+}
+
+/// Whether Envoy and others would read a file as JSON: by its name, or without one by its text.
+fn is_json(name: &str, text: &str) -> bool {
+    let ends_in = |ends: &[&str]| ends.iter().any(|end| name.to_ascii_lowercase().ends_with(end));
+    let looks_so = text.trim_start().starts_with(['{', '[']);
+    ends_in(&[".json"])
+        || !ends_in(&[".yaml", ".yml"])
+            && looks_so
+            && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
 fn is_resource(node: &tree::Node) -> bool {
@@ -242,6 +258,7 @@ fn worlds<'a>(files: &'a [File], findings: &mut Findings, filters: &mut usize) -
         }
     }
     let only = bootstraps.len() == 1;
+    let ours = world::names_of_ours(resources.iter().map(|(_, resource)| *resource));
     for (file, resource) in resources {
         let base = file.name.rsplit('/').next().unwrap_or(&file.name);
         let mut taken = false;
@@ -257,7 +274,10 @@ fn worlds<'a>(files: &'a [File], findings: &mut Findings, filters: &mut usize) -
     }
     let mut worlds: Vec<_> =
         bootstraps.into_iter().map(|(world, _)| world).chain([rest, mesh, gateway]).collect();
-    worlds.iter_mut().for_each(World::connect);
+    for world in &mut worlds {
+        world.ours.clone_from(&ours);
+        world.connect();
+    }
     worlds
 }
 
@@ -267,8 +287,11 @@ fn check_world<'a>(world: &World<'a>, findings: &mut Findings) -> usize {
     let mut used: Vec<unused::Used> = Vec::new();
     for chain in &world.chains {
         let ours: Vec<_> = (0..).zip(&chain.filters).filter(|(_, filter)| is_ours(filter)).collect();
-        if ours.is_empty() {
+        if ours.is_empty() && !nested::has_ours(chain) {
             routes::check_without_filter(chain, findings);
+        }
+        if !ours.is_empty() {
+            check_discovered(chain, findings);
         }
         for (index, filter) in ours {
             let guard = Guard::read(filter.clone(), findings);
@@ -279,9 +302,23 @@ fn check_world<'a>(world: &World<'a>, findings: &mut Findings) -> usize {
     if !world.open {
         unused::check(&guards, &used, findings);
     }
+    guards.extend(nested::check(world, findings));
     guards.extend(loose::check(world, findings));
     ids::check(&guards, findings);
     guards.len()
+}
+
+/// Wasm filters beside ours that are discovered, with something else in their place until then: they
+/// may be ours as well.
+fn check_discovered(chain: &Chain<'_>, findings: &mut Findings) {
+    for filter in chain.filters.iter().filter(|filter| !is_ours(filter)) {
+        let default = filter.place.at("config_discovery.default_config");
+        if filter.word() == "wasm" && !filter.config.exists() && default.exists() {
+            let found = format!("{:?}, a wasm filter that is discovered and not in the files", filter.name);
+            let expected = "the file that has it, and no default_config if it is this filter as well";
+            findings.note(default, Code::NotChecked, found, expected);
+        }
+    }
 }
 
 /// Checks a filter in its chain; returns the policies in use.
@@ -302,6 +339,7 @@ fn check_chain<'a>(
     for one in marked.iter().filter(|one| one.policy.mode != Mode::Off && one.calls_upstream()) {
         times::check(chain.manager, true, guard, one, findings);
         buffers::check(chain, guard, one, findings);
+        before::check(chain, index, guard, one, findings);
         if one.is_inline() {
             undone::check(behind, one, findings);
             upstream::check(world, behind, one, findings);

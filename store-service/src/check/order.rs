@@ -127,6 +127,7 @@ fn judge(filter: &Filter<'_>) -> Behind {
         | "grpc_json_transcoder"
         | "grpc_http1_bridge"
         | "grpc_http1_reverse_bridge"
+        | "grpc_json_reverse_transcoder"
         | "grpc_web"
         | "connect_grpc_bridge"
         | "grpc_field_extraction"

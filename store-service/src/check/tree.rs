@@ -37,6 +37,8 @@ pub(super) struct Scalar {
     pub text: String,
     /// Without quotes: a number or a word may be meant.
     pub plain: bool,
+    /// Read as JSON, or as YAML that becomes JSON: every number is one. Envoy reads YAML otherwise.
+    pub json: bool,
     /// Line of the text itself, if its lines are lines of the file (a literal block).
     pub block_line: Option<usize>,
 }
@@ -91,6 +93,9 @@ impl Node {
     pub(super) fn to_json(&self) -> Value {
         match &self.kind {
             Kind::Missing | Kind::Null => Value::Null,
+            Kind::Scalar(scalar) if scalar.plain && scalar.json => {
+                number(&scalar.text).unwrap_or_else(|| plain(&scalar.text))
+            }
             Kind::Scalar(scalar) if scalar.plain => plain(&scalar.text),
             Kind::Scalar(scalar) => Value::String(scalar.text.clone()),
             Kind::List(items) => Value::Array(items.iter().map(Self::to_json).collect()),
@@ -98,6 +103,16 @@ impl Node {
                 let members = members.iter().map(|member| (member.name.clone(), member.value.to_json()));
                 Value::Object(members.collect::<Map<_, _>>())
             }
+        }
+    }
+
+    /// Takes it, and all that is inside, for JSON.
+    pub(super) fn take_for_json(&mut self) {
+        match &mut self.kind {
+            Kind::Missing | Kind::Null => {}
+            Kind::Scalar(scalar) => scalar.json = true,
+            Kind::List(items) => items.iter_mut().for_each(Self::take_for_json),
+            Kind::Map(members) => members.iter_mut().for_each(|member| member.value.take_for_json()),
         }
     }
 
@@ -139,6 +154,17 @@ fn plain(text: &str) -> Value {
             None => Value::String(text.to_owned()),
         },
     }
+}
+
+/// A number as JSON has it, whatever its size.
+fn number(text: &str) -> Option<Value> {
+    if let Some(number) = integer(text) {
+        return Some(Value::from(number));
+    }
+    // No words, such as `inf`.
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
+    let number = text.parse().ok().filter(|_| digits && text.bytes().any(|byte| byte.is_ascii_digit()))?;
+    serde_json::Number::from_f64(number).map(Value::Number)
 }
 
 /// An integer as C++ reads it: decimal, `0x` and hexadecimal, or `0` and octal.
@@ -211,7 +237,7 @@ impl Builder {
                     let empty = text.bytes().take_while(|byte| *byte == b'\n').count();
                     let literal = matches!(style, ScalarStyle::Literal);
                     let block_line = literal.then(|| line.saturating_sub(empty).max(1));
-                    Kind::Scalar(Scalar { text: text.into_owned(), plain, block_line })
+                    Kind::Scalar(Scalar { text: text.into_owned(), plain, json: false, block_line })
                 };
                 self.close(Node { line, kind }, anchor, 1, 1)
             }
@@ -336,6 +362,16 @@ mod tests {
             "+-1"
         ]);
         assert_eq!(one(text).to_json(), expected);
+    }
+
+    #[test]
+    fn json_has_numbers_of_every_size_and_with_fractions() {
+        let mut tree = one("[9.0, 1e3, 3000000000, 5, true, '9.0', .5, inf, e, 5s]");
+        assert_eq!(tree.to_json()[0], serde_json::json!("9.0"), "as Envoy reads YAML");
+        tree.take_for_json();
+        let expected =
+            serde_json::json!([9.0, 1000.0, 3_000_000_000_u32, 5, true, "9.0", 0.5, "inf", "e", "5s"]);
+        assert_eq!(tree.to_json(), expected);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 //! A bootstrap is a world of its own, with the resource files that belong to it. Patches of meshes
 //! and gateways are worlds of fragments: what they are put into is not in the files.
 
+use super::guard::is_ours;
 use super::patches::Piece;
 use super::place::Place;
 use super::tree::Node;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A file that was read.
 pub(super) struct File {
@@ -44,8 +45,12 @@ pub(super) struct World<'a> {
     pub open: bool,
     pub listeners: Vec<Place<'a>>,
     pub clusters: Vec<Place<'a>>,
+    /// The first of each name, once all files are added.
+    pub clusters_by_name: HashMap<&'a str, Place<'a>>,
     pub route_configs: BTreeMap<String, Place<'a>>,
     pub extensions: BTreeMap<String, Place<'a>>,
+    /// Names under which some file has our filter for discovery.
+    pub ours: BTreeSet<String>,
     pub chains: Vec<Chain<'a>>,
     pub loose_filters: Vec<LooseFilter<'a>>,
     /// What patches say about things that are not in the files.
@@ -72,6 +77,8 @@ pub(super) struct Filter<'a> {
     pub config: Place<'a>,
     /// Off unless a route turns it on.
     pub disabled: bool,
+    /// Discovered under a name under which some file has our filter.
+    pub known: bool,
 }
 
 const HTTP_FILTERS: &str = "envoy.extensions.filters.http.";
@@ -169,6 +176,11 @@ impl<'a> World<'a> {
             }
         }
         self.chains = chains;
+        for cluster in &self.clusters {
+            if let Some(name) = cluster.get("name").text() {
+                self.clusters_by_name.entry(name).or_insert(*cluster);
+            }
+        }
         self.add_unnamed();
     }
 
@@ -212,19 +224,33 @@ impl<'a> World<'a> {
         let written = if discovery.exists() {
             let default = discovery.get("default_config");
             let other = promises_wasm(&discovery) && !typed(&default).0.contains(".wasm.");
+            // Ours by its name, and something else until it comes.
+            let replaced = (name.contains("fencepost") || self.ours.contains(&name))
+                && !is_ours(&filter_of(place, String::new(), &default, ""));
             // What runs until the promised filter comes says nothing about it.
-            let until = if other { Place::nothing(place.file) } else { default };
+            let until = if other || replaced { Place::nothing(place.file) } else { default };
             self.extensions.get(&name).copied().unwrap_or(until)
         } else {
             place.get("typed_config")
         };
         let promised = discovery.get("type_urls").items().next().and_then(|url| url.text());
-        filter_of(place, name, &written, promised.unwrap_or_default())
+        let known = discovery.exists() && self.ours.contains(&name);
+        Filter { known, ..filter_of(place, name, &written, promised.unwrap_or_default()) }
     }
 
     pub(super) fn cluster(&self, name: &str) -> Option<Place<'a>> {
-        self.clusters.iter().find(|cluster| cluster.get("name").is(name)).copied()
+        self.clusters_by_name.get(name).copied()
     }
+}
+
+/// The names under which resources have our filter.
+pub(super) fn names_of_ours<'a>(resources: impl Iterator<Item = Place<'a>>) -> BTreeSet<String> {
+    let mut world = World::default();
+    resources.for_each(|resource| world.add_resource(resource));
+    let ours = world.extensions.into_iter();
+    ours.filter(|(name, place)| is_ours(&filter_of(*place, name.clone(), place, "")))
+        .map(|(name, _)| name)
+        .collect()
 }
 
 fn promises_wasm(discovery: &Place<'_>) -> bool {
@@ -243,7 +269,7 @@ pub(super) fn filter_of<'a>(
     let kind =
         if kind.is_empty() { promised.rsplit('/').next().unwrap_or_default().to_owned() } else { kind };
     let kind = kind.strip_prefix(HTTP_FILTERS).map(str::to_owned).unwrap_or(kind);
-    Filter { place, name, kind, config, disabled: place.get("disabled").is_true() }
+    Filter { place, name, kind, config, disabled: place.get("disabled").is_true(), known: false }
 }
 
 /// The routes of a virtual host, in a list or in the leaves of a matcher tree; with whether their

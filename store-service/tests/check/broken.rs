@@ -396,6 +396,40 @@ mistakes! {
         => [(Warning, RouteTimeoutReplaced, "timeout: 15s")];
     "a mirror in the loopback" in "detached.yaml": ["header rules\n                route: {cluster: app}" => "header rules\n                route: {cluster: app, request_mirror_policies: [{cluster: shadow}]}"]
         => [(Warning, RouteMirror, "shadow")];
+    // What filters before, and overrides, make of requests.
+    "a transcoder before" in "edge.yaml": [FENCEPOST => "          - {name: rpc, typed_config: {\"@type\": x/envoy.extensions.filters.http.grpc_json_transcoder.v3.GrpcJsonTranscoder}}\n          - name: fencepost\n"]
+        => [(Warning, RequestsBecomeGrpc, "rpc")];
+    "a bridge to gRPC before" in "edge.yaml": [FENCEPOST => "          - {name: rpc, typed_config: {\"@type\": x/envoy.extensions.filters.http.grpc_http1_bridge.v3.Config, upgrade_protobuf_to_grpc: true}}\n          - name: fencepost\n"]
+        => [(Warning, RequestsBecomeGrpc, "rpc")];
+    "a bridge to gRPC before, for what is gRPC already" in "edge.yaml": [FENCEPOST => "          - {name: rpc, typed_config: {\"@type\": x/envoy.extensions.filters.http.grpc_http1_bridge.v3.Config}}\n          - name: fencepost\n"]
+        => [];
+    "a transcoder before that is off" in "edge.yaml": [FENCEPOST => "          - {name: rpc, disabled: true, typed_config: {\"@type\": x/envoy.extensions.filters.http.grpc_json_transcoder.v3.GrpcJsonTranscoder}}\n          - name: fencepost\n"]
+        => [];
+    "a bridge from gRPC before" in "edge.yaml": [FENCEPOST => "          - {name: rpc, typed_config: {\"@type\": x/envoy.extensions.filters.http.grpc_http1_reverse_bridge.v3.FilterConfig}}\n          - name: fencepost\n"]
+        => [(Warning, LocalReplyRewritten, "rpc")];
+    "compression of requests before" in "edge.yaml": [FENCEPOST => "          - {name: small, typed_config: {\"@type\": x/envoy.extensions.filters.http.compressor.v3.Compressor, request_direction_config: {common_config: {min_content_length: 100}}}}\n          - name: fencepost\n"]
+        => [(Warning, BodyFilterBefore, "small")];
+    "compression of requests before that is off" in "edge.yaml": [FENCEPOST => "          - {name: small, typed_config: {\"@type\": x/envoy.extensions.filters.http.compressor.v3.Compressor, request_direction_config: {common_config: {enabled: {default_value: false, runtime_key: x}}}}}\n          - name: fencepost\n"]
+        => [];
+    "compression of answers before" in "edge.yaml": [FENCEPOST => "          - {name: small, typed_config: {\"@type\": x/envoy.extensions.filters.http.compressor.v3.Compressor}}\n          - name: fencepost\n"]
+        => [];
+    "compression of requests before, without a body in the fingerprint" in "edge.yaml": [FENCEPOST => "          - {name: small, typed_config: {\"@type\": x/envoy.extensions.filters.http.compressor.v3.Compressor, request_direction_config: {}}}\n          - name: fencepost\n", r#""body": "json""# => r#""body": "none""#]
+        => [];
+    "decompression before" in "edge.yaml": [FENCEPOST => "          - {name: large, typed_config: {\"@type\": x/envoy.extensions.filters.http.decompressor.v3.Decompressor}}\n          - name: fencepost\n"]
+        => [];
+    "a small buffer before" in "edge.yaml": [FENCEPOST => "          - {name: hold, typed_config: {\"@type\": x/envoy.extensions.filters.http.buffer.v3.Buffer, max_request_bytes: 1000}}\n          - name: fencepost\n"]
+        => [(Warning, RequestBufferSmall, "hold")];
+    "a small buffer before that the route makes larger" in "edge.yaml": [FENCEPOST => "          - {name: hold, typed_config: {\"@type\": x/envoy.extensions.filters.http.buffer.v3.Buffer, max_request_bytes: 1000}}\n          - name: fencepost\n", MARKED => "typed_per_filter_config: {hold: {\"@type\": x/envoy.extensions.filters.http.buffer.v3.BufferPerRoute, buffer: {max_request_bytes: 20000000}}}\n                route: {cluster: app}\n              - match: {prefix: /}\n"]
+        => [];
+    "a transcoder from gRPC behind" in "edge.yaml": [ROUTER => "          - {name: rpc, typed_config: {\"@type\": x/envoy.extensions.filters.http.grpc_json_reverse_transcoder.v3.GrpcJsonReverseTranscoder}}\n          - name: envoy.filters.http.router"]
+        => [(Warning, BodyFilterAfter, "rpc")];
+    "an override of the virtual host that the route replaces" in "edge.yaml": ["            - name: all\n" => "            - name: all\n              metadata: {filter_metadata: {fencepost: {policy: payments, wait: 5}}}\n", MARK => "{fencepost: {wait: 5s}}}"]
+        => [(Error, RouteOverrideInvalid, "wait: 5}")];
+    "a null in an override" in "edge.yaml": [MARK => "{fencepost: {policy: payments, wait: null}}}"]
+        => [(Error, RouteOverrideInvalid, "wait: null")];
+    "another filter that is discovered, with something in its place" in "edge.yaml": [FENCEPOST => "          - {name: second, config_discovery: {type_urls: [x/envoy.extensions.filters.http.wasm.v3.Wasm], default_config: {\"@type\": x/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation}}}\n          - name: fencepost\n"]
+        => [(Note, NotChecked, "second")];
+
     // Ways around the guard.
     "an upgrade past the filter" in "edge.yaml": ["request_headers_timeout: 10s" => "upgrade_configs: [{upgrade_type: websocket, filters: [{name: r, typed_config: {\"@type\": x/envoy.extensions.filters.http.router.v3.Router}}]}]"]
         => [(Error, UpgradeUnguarded, "upgrade_configs")];

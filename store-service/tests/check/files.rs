@@ -276,6 +276,148 @@ fn a_discovered_filter_is_checked_by_itself() {
 }
 
 #[test]
+fn a_filter_that_another_file_shows_to_be_ours_has_no_other_default() {
+    let bootstrap = shipped("ecds/bootstrap.yaml").replace("- name: fencepost\n", "- name: guard\n");
+    let other = "config_discovery:\n              default_config: {'@type': x/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation}\n";
+    let second =
+        bootstrap.replacen("config_discovery:\n", other, 1).replace("fencepost.yaml", "elsewhere.yaml");
+    let filter = shipped("ecds/fencepost.yaml").replacen("name: fencepost\n", "name: guard\n", 1);
+    let file = |name: &str, text: &str| (name.to_owned(), text.as_bytes().to_vec());
+    let files = [file("a.yaml", &bootstrap), file("b.yaml", &second), file("fencepost.yaml", &filter)];
+    let report = check(&files).unwrap();
+    let found: Vec<_> =
+        report.findings.iter().map(|one| (one.file.as_str(), one.severity, one.code)).collect();
+    assert_eq!(found, [("b.yaml", Note, NotChecked), ("b.yaml", Error, DefaultUnguarded)], "{report}");
+}
+
+#[test]
+fn another_wasm_filter_in_place_of_one_that_is_discovered_is_no_configuration_of_ours() {
+    let other = "config_discovery:\n              default_config: {'@type': x/envoy.extensions.filters.http.wasm.v3.Wasm, config: {name: other}}\n";
+    let text = shipped("ecds/bootstrap.yaml").replacen("config_discovery:\n", other, 1);
+    let promised = [(Note, NotChecked, "- name: fencepost"), (Error, DefaultUnguarded, "default_config")];
+    assert_findings("another wasm filter", &text, &check_one(&text), &promised);
+}
+
+/// The shipped edge with its filter inside something else: the text is what is around the filter's
+/// `name` and `typed_config`, which stand where `FILTER` does.
+fn nested(around: &str) -> String {
+    let edge = shipped("edge.yaml");
+    let start = edge.find("          - name: fencepost\n").unwrap();
+    let end = edge[start..].find("          # 3. The router").unwrap() + start;
+    let filter = edge[start..end].replacen("          - ", "            ", 1);
+    let inner: String = filter.lines().map(|line| format!("          {line}\n")).collect();
+    format!("{}{}{}", &edge[..start], around.replace("FILTER", &inner), &edge[end..])
+}
+
+#[test]
+fn a_filter_inside_another_is_checked_by_itself_and_said_not_to_be_followed() {
+    let matcher = "          - name: matched\n            typed_config:\n              '@type': x/envoy.extensions.common.matching.v3.ExtensionWithMatcher\n              extension_config:\nFILTER";
+    let text = nested(matcher);
+    assert_findings("matcher", &text, &check_one(&text), &[(Note, NotChecked, "name: fencepost")]);
+    let open = text.replace("FAIL_RELOAD", "FAIL_OPEN");
+    let promised = [(Note, NotChecked, "name: fencepost"), (Error, FailurePolicyOpen, "FAIL_OPEN")];
+    assert_findings("open", &open, &check_one(&open), &promised);
+    let composite = "          - name: composite\n            typed_config:\n              '@type': x/envoy.extensions.filters.http.composite.v3.Composite\n              named_filter_chains:\n                guarded:\n                  typed_config:\n                  -\nFILTER";
+    let text = nested(composite);
+    assert_findings("composite", &text, &check_one(&text), &[(Note, NotChecked, "name: fencepost")]);
+
+    // In the chain, and in that of an upgrade.
+    let edge = shipped("edge.yaml");
+    let upgrade = "upgrade_configs: [{upgrade_type: websocket, filters: [{name: fencepost, config_discovery: {type_urls: [x/envoy.extensions.filters.http.wasm.v3.Wasm]}}]}]";
+    let text = edge.replacen("request_headers_timeout: 10s", upgrade, 1);
+    let report = check_one(&text);
+    let codes: Vec<_> = report.findings.iter().map(|one| (one.severity, one.code)).collect();
+    assert_eq!(codes, [(Note, NotChecked), (Note, NotChecked)], "{report}");
+}
+
+#[test]
+fn numbers_are_read_as_those_who_read_the_file_do() {
+    let edge = shipped("edge.yaml");
+    let struct_of = |number: &str| {
+        edge.replacen(
+            "protobuf.StringValue\n                  value: |\n",
+            "protobuf.Struct\n                  value:\n",
+            1,
+        )
+        .replacen(r#""wait": "5s""#, &format!(r#""key": {{"max_length": {number}}}"#), 1)
+    };
+    let (whole, fraction) = (struct_of("9"), struct_of("9.0"));
+    assert_findings("whole", &whole, &check_one(&whole), &[]);
+    // Text for Envoy, which reads no fractions in YAML.
+    assert_findings("YAML", &fraction, &check_one(&fraction), &[(Error, ConfigInvalid, "9.0")]);
+    let mut json: Value = serde_saphyr::from_str(&whole).unwrap();
+    let length = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters/1/typed_config/config/configuration/value/policies/payments/key/max_length";
+    *json.pointer_mut(length).unwrap() = json!(9.0);
+    let text = serde_json::to_string_pretty(&json).unwrap();
+    assert!(text.contains(": 9.0"), "{text}");
+    for (name, codes) in [("e.json", vec![]), ("-", vec![]), ("e.yaml", vec![ConfigInvalid])] {
+        let report = check(&[(name.to_owned(), text.clone().into_bytes())]).unwrap();
+        assert_eq!(report.findings.iter().map(|one| one.code).collect::<Vec<_>>(), codes, "{name}: {report}");
+    }
+    // A manifest becomes JSON before anybody reads it.
+    let patch = with_patch(
+        "  - {applyTo: HTTP_ROUTE, match: {}, patch: {operation: MERGE, value: {metadata: {filter_metadata: {fencepost: {policy: payments, key: {max_length: 9.0}}}}}}}",
+    );
+    let report = check_one(&patch);
+    assert!(report.findings.is_empty(), "{report}");
+}
+
+#[test]
+fn plugins_of_higress_have_a_default_and_rules() {
+    let config = "{store: {decide_cluster: a, claim_cluster: b}, key_prefix: p, policies: {}}";
+    let plugin = |fields: &str| {
+        format!(
+            "apiVersion: extensions.higress.io/v1alpha1\nkind: WasmPlugin\nmetadata: {{name: x}}\nspec:\n  \
+             url: oci://registry.example/fencepost:1\n  phase: AUTHZ\n{fields}"
+        )
+    };
+    let option = (Error, HostOptionUnsettable, "kind: WasmPlugin");
+    let wrong = config.replace("key_prefix: p", "key_prefix: 5");
+    let rule = |config: &str| format!("  matchRules:\n  - ingress: [default/pay]\n    config: {config}\n");
+    for (name, fields, mut promised) in [
+        ("default", format!("  defaultConfig: {config}\n"), vec![]),
+        (
+            "wrong default",
+            format!("  defaultConfig: {wrong}\n"),
+            vec![(Error, ConfigInvalid, "key_prefix: 5")],
+        ),
+        ("none", String::new(), vec![(Error, ConfigMissing, "spec")]),
+        (
+            "off",
+            format!("  defaultConfig: {config}\n  defaultConfigDisable: true\n"),
+            vec![(Error, ConfigMissing, "spec")],
+        ),
+        (
+            "rule",
+            format!("  defaultConfig: {config}\n{}", rule(config)),
+            vec![(Error, ConfigInvalid, "matchRules")],
+        ),
+        (
+            "wrong rule",
+            format!("  defaultConfigDisable: true\n{}", rule(&wrong)),
+            vec![(Error, ConfigInvalid, "matchRules"), (Error, ConfigInvalid, "key_prefix: 5")],
+        ),
+        (
+            "rule that is off",
+            format!("  defaultConfig: {config}\n{}    configDisable: true\n", rule(&wrong)),
+            vec![],
+        ),
+    ] {
+        let text = plugin(&fields);
+        promised.insert(0, option);
+        assert_findings(name, &text, &check_one(&text), &promised);
+    }
+    let early = plugin(&rule(
+        "{store: {decide_cluster: a, claim_cluster: b}, key_prefix: p, policies: {pay: {namespace: pay, scope: [{jwt: {payload: p, claim: sub}}]}}}",
+    ))
+    .replace("AUTHZ", "AUTHN");
+    let promised = [option, (Error, AuthenticationMissing, "phase"), (Error, ConfigInvalid, "matchRules")];
+    assert_findings("early", &early, &check_one(&early), &promised);
+    let other = plugin(&rule("{a: 1}")).replace("fencepost", "other");
+    assert_findings("other", &other, &check_one(&other), &[(Warning, NothingFound, "apiVersion")]);
+}
+
+#[test]
 fn a_filter_that_may_be_ours_is_not_missing() {
     let text = shipped("ecds/bootstrap.yaml").replace("- name: fencepost\n", "- name: guard\n");
     let report = check_one(&text);
