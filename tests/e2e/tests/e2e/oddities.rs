@@ -269,7 +269,7 @@ async fn an_answer_head_of_64_kib_is_kept_whole_or_its_outcome_is_unknown() {
         stack.upstream().script_next("/pay", answer_with_lines(90, 2_000));
         let first = stack.send(&pay("above")).await.unwrap();
         assert!((500..600).contains(&first.status), "{http2}: {}", first.status);
-        assert_unknown(&stack, "above").await;
+        assert_unknown(&stack, "above", &pay("above")).await;
         assert_eq!(stack.upstream().executions(), 2, "{http2}");
     }
     let build = || stack(json!({})).envoy(|setup| setup.change(large_heads));
@@ -287,9 +287,9 @@ async fn an_answer_head_of_64_kib_is_kept_whole_or_its_outcome_is_unknown() {
     }
 }
 
-async fn assert_unknown(stack: &Stack, key: &str) {
+async fn assert_unknown(stack: &Stack, key: &str, retry: &Call) {
     let code = loop {
-        let code = stack.send(&pay(key)).await.unwrap().problem_code();
+        let code = stack.send(retry).await.unwrap().problem_code();
         if code != "in_progress" {
             break code;
         }
@@ -350,15 +350,16 @@ async fn a_client_that_waits_for_100_continue_is_told_to_go_on() {
 #[tokio::test]
 async fn an_answer_before_the_end_of_the_body_is_the_answer() {
     for (http2, stack) in by_both_protocols(|| stack(json!({"fingerprint": {"max_body": "900KiB"}}))).await {
-        for (n, call) in
-            both(pay("k1").header("x-test-early", "1").body(vec![b'x'; 800_000])).iter().enumerate()
-        {
-            let answer = stack.send(call).await.unwrap();
-            assert_eq!(
-                (answer.status, answer.text(), answer.is_replay()),
-                (201, "{\"n\":1}".to_owned(), n == 1),
-                "{http2}"
-            );
+        let [first, retry] = both(pay("k1").header("x-test-early", "1").body(vec![b'x'; 800_000]));
+        let first = stack.send(&first).await.unwrap();
+        // By HTTP/1.1 the upstream closes on what it has not read, and the reset may overtake the
+        // answer; HTTP/2 has an end for the request alone.
+        if first.status != 201 && !http2 {
+            assert_unknown(&stack, "k1", &retry).await;
+        } else {
+            let retry = stack.send(&retry).await.unwrap();
+            assert_eq!((first.status, first.is_replay(), retry.is_replay()), (201, false, true), "{http2}");
+            assert_eq!((first.text().as_str(), retry.text().as_str()), ("{\"n\":1}", "{\"n\":1}"));
         }
         assert_eq!(stack.upstream().executions(), 1, "{http2}");
     }
@@ -449,7 +450,7 @@ async fn odd_names_of_an_answers_headers_run_nothing_twice() {
             let retry = stack.send(&pay("k1")).await.unwrap();
             assert_eq!((retry.text().as_str(), retry.is_replay()), ("done", true), "{name:?}");
         } else {
-            assert_unknown(&stack, "k1").await;
+            assert_unknown(&stack, "k1", &pay("k1")).await;
         }
         assert_eq!(stack.envoy.stat("cluster.upstream.upstream_rq_total").await.unwrap(), 1, "{name:?}");
     }
