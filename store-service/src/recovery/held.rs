@@ -5,7 +5,7 @@
 //! answer came, is left as it is.
 
 use super::held_plan::{HeldAnswer, HeldStep, plan_held};
-use super::provider::{KeysAt, Provider};
+use super::provider::{KeysAt, Place, Provider};
 use super::store::{Applied, HeldKey, Rest};
 use super::worker::Desk;
 use crate::entry::{Settle, SettleReply};
@@ -45,8 +45,14 @@ impl HeldEnded {
     }
 }
 
-/// Works on one held key.
-pub async fn work(desk: &Desk, provider: &Provider, at: &KeysAt, held: HeldKey) -> HeldEnded {
+/// Works on one held key, at a place of its provider.
+pub async fn work(
+    desk: &Desk,
+    provider: &Provider,
+    at: &KeysAt,
+    place: Place<'_>,
+    held: HeldKey,
+) -> HeldEnded {
     let key = held.key.clone();
     let ended = match settle(desk, provider, at, held).instrument(trace::work("recover_key")).await {
         Ok(ended) => ended,
@@ -55,6 +61,7 @@ pub async fn work(desk: &Desk, provider: &Provider, at: &KeysAt, held: HeldKey) 
             HeldEnded::Unsure
         }
     };
+    drop(place);
     metrics::counter!("fencepost_recovery_keys_total", "outcome" => ended.word()).increment(1);
     if ended == HeldEnded::Marked {
         tracing::warn!(%key, "a held key needs a person");
@@ -70,7 +77,7 @@ async fn settle(
     at: &KeysAt,
     held: HeldKey,
 ) -> Result<HeldEnded, StoreError> {
-    let answer = if provider.room() == 0 {
+    let answer = if provider.rests() {
         HeldAnswer::NotAsked
     } else {
         provider.look_up_key(&at.lookup, &held).instrument(trace::request("look_up_key")).await

@@ -6,7 +6,7 @@
 //! the next owner looks. Nothing is retried here.
 
 use super::plan::{Answer, Contract, Known, Step, View, plan};
-use super::provider::{OperationsAt, Provider};
+use super::provider::{OperationsAt, Place, Provider};
 use super::store::{Applied, Ending, Note, Owner, RecoveryStore, Rest, StepName, Taken};
 use super::worker::Desk;
 use crate::grant::operation::OperationAnswer;
@@ -48,10 +48,11 @@ impl Ended {
     }
 }
 
-/// Works on one operation until it has its end, or has to wait.
-pub async fn work(desk: &Desk, provider: Option<&Provider>, taken: Taken) -> Ended {
+/// Works on one operation until it has its end, or has to wait. Without a place its provider is not
+/// asked.
+pub async fn work(desk: &Desk, provider: Option<&Provider>, place: Option<Place<'_>>, taken: Taken) -> Ended {
     let id = taken.row.operation.clone();
-    let run = Work::new(desk, provider, taken).run();
+    let run = Work::new(desk, provider, place, taken).run();
     let ended = match run.instrument(trace::work("recover_operation")).await {
         Ok(ended) => ended,
         Err(error) => {
@@ -72,6 +73,7 @@ struct Work<'a> {
     desk: &'a Desk,
     store: &'a dyn RecoveryStore,
     provider: Option<&'a Provider>,
+    place: Option<Place<'a>>,
     taken: Taken,
     view: View,
     owner: Owner,
@@ -79,7 +81,7 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    fn new(desk: &'a Desk, provider: Option<&'a Provider>, taken: Taken) -> Self {
+    fn new(desk: &'a Desk, provider: Option<&'a Provider>, place: Option<Place<'a>>, taken: Taken) -> Self {
         let owned = &taken.row.owned;
         let view = View {
             status: taken.row.status,
@@ -91,7 +93,7 @@ impl<'a> Work<'a> {
             turns: turns_before(owned.owner_version),
         };
         let owner = Owner { id: taken.row.operation.clone(), version: owned.owner_version };
-        Self { desk, store: desk.store(), provider, taken, view, owner, known: Known::Nothing }
+        Self { desk, store: desk.store(), provider, place, taken, view, owner, known: Known::Nothing }
     }
 
     fn at(&self) -> Option<(&'a Provider, &'a OperationsAt)> {
@@ -152,7 +154,7 @@ impl<'a> Work<'a> {
         let Some((provider, at)) = self.at() else { return Ok(false) };
         // Cannot happen without one: the settings tie it to the contract that the plan goes by.
         let Some(endpoint) = &at.lookup else { return Ok(false) };
-        if provider.room() == 0 {
+        if self.place.is_none() || provider.rests() {
             // Left alone for now: that is no attempt, and no silence either.
             self.known = Known::NotAsked;
             return Ok(true);

@@ -13,8 +13,9 @@ use bytes::Bytes;
 use hyper::Method;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// What it serves of operations.
 #[derive(Clone, Debug)]
@@ -46,9 +47,29 @@ pub struct Provider {
     pub operations: Option<OperationsAt>,
     /// Of held keys.
     pub keys: Option<KeysAt>,
-    /// Most requests at once, of this instance.
+    /// Most requests at once, of this instance, for operations and keys together.
     pub concurrency: usize,
-    breaker: Mutex<Breaker>,
+    /// Who waits for a place gets it in the order of asking, so that no loop keeps another out.
+    places: Semaphore,
+    state: Mutex<State>,
+}
+
+struct State {
+    breaker: Breaker,
+    busy: usize,
+}
+
+/// The right to make one request at a time, until it is dropped.
+pub struct Place<'a> {
+    provider: &'a Provider,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut state = self.provider.state();
+        state.busy = state.busy.saturating_sub(1);
+    }
 }
 
 impl Provider {
@@ -60,25 +81,55 @@ impl Provider {
         concurrency: usize,
         breaker: BreakerLimits,
     ) -> Self {
-        Self { name, operations, keys, concurrency, breaker: Mutex::new(Breaker::new(breaker)) }
+        let state = Mutex::new(State { breaker: Breaker::new(breaker), busy: 0 });
+        Self { name, operations, keys, concurrency, places: Semaphore::new(concurrency), state }
     }
 
-    /// How many requests may be made now.
-    pub fn room(&self) -> usize {
-        let breaker = self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
-        match breaker.admits(Instant::now()) {
-            Admits::None => 0,
-            Admits::One => 1,
-            Admits::Any => self.concurrency,
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Is it left alone now?
+    pub fn rests(&self) -> bool {
+        self.state().breaker.admits(Instant::now()) == Admits::None
+    }
+
+    /// A place, as soon as one is free. None where the provider is left alone, or somebody is trying it.
+    pub async fn place(&self) -> Option<Place<'_>> {
+        if self.rests() {
+            return None;
         }
+        let permit = self.places.acquire().await.ok()?;
+        self.entered(permit)
+    }
+
+    /// A place, if one is free now and nobody waits for it.
+    pub fn free_place(&self) -> Option<Place<'_>> {
+        let permit = self.places.try_acquire().ok()?;
+        self.entered(permit)
+    }
+
+    fn entered<'a>(&'a self, permit: SemaphorePermit<'a>) -> Option<Place<'a>> {
+        let mut state = self.state();
+        let admitted = match state.breaker.admits(Instant::now()) {
+            Admits::None => false,
+            // Seen and counted under one lock: of two loops one makes the only request.
+            Admits::One => state.busy == 0,
+            Admits::Any => true,
+        };
+        if !admitted {
+            return None;
+        }
+        state.busy += 1;
+        Some(Place { provider: self, _permit: permit })
     }
 
     fn note(&self, call: &'static str, result: &'static str, since: Instant) {
         let answered = result != "unreachable";
-        let mut breaker = self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
-        breaker.note(answered, Instant::now());
-        let open = breaker.admits(Instant::now()) != Admits::Any;
-        drop(breaker);
+        let mut state = self.state();
+        state.breaker.note(answered, Instant::now());
+        let open = state.breaker.admits(Instant::now()) != Admits::Any;
+        drop(state);
         let provider = || self.name.clone();
         metrics::counter!(
             "fencepost_recovery_calls_total", "provider" => provider(), "call" => call, "result" => result

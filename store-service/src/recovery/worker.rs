@@ -6,7 +6,7 @@
 
 use super::held::HeldEnded;
 use super::operation::Ended;
-use super::provider::Provider;
+use super::provider::{Place, Provider};
 use super::settings::Settings;
 use super::store::{Note, RecoveryStore, TakeOver, Taken};
 use super::{held, operation};
@@ -184,7 +184,7 @@ impl Recovery {
         let Some(provider) = self.desk.settings.providers.get(place) else { return Ok(round) };
         let Some(at) = &provider.operations else { return Ok(round) };
         let take = |free| self.take(Some(at.issuers.clone()), None, &provider.name, free);
-        let work = |taken| operation::work(&self.desk, Some(provider), taken);
+        let work = |taken, place| operation::work(&self.desk, Some(provider), Some(place), taken);
         round.operations = self.work_off(provider, take, work).await?;
         Ok(round)
     }
@@ -195,18 +195,18 @@ impl Recovery {
         let Some(at) = &provider.keys else { return Ok(round) };
         let lease = self.desk.timings.recovery_lease;
         let take = |free| self.desk.store.held_take(at.prefixes.clone(), lease, self.desk.actor(), free);
-        let work = |taken| held::work(&self.desk, provider, at, taken);
+        let work = |taken, place| held::work(&self.desk, provider, at, place, taken);
         round.keys = self.work_off(provider, take, work).await?;
         Ok(round)
     }
 
-    /// Takes work as the provider has room for it, one batch at most, and does it at once; how often
+    /// Takes work as the provider has places for it, one batch at most, and does it at once; how often
     /// it ended in which way. Whatever fails, what is in work is finished.
-    async fn work_off<W, E: Eq + Hash, T, D>(
+    async fn work_off<'a, W, E: Eq + Hash, T, D>(
         &self,
-        provider: &Provider,
+        provider: &'a Provider,
         take: impl Fn(u32) -> T,
-        work: impl Fn(W) -> D,
+        work: impl Fn(W, Place<'a>) -> D,
     ) -> Result<HashMap<E, u32>, StoreError>
     where
         T: Future<Output = Result<Vec<W>, StoreError>>,
@@ -217,15 +217,32 @@ impl Recovery {
         let mut failed = None;
         let mut busy = FuturesUnordered::new();
         loop {
-            let free = room(provider, busy.len()).min(left);
-            if free > 0 && !self.stopping() {
+            let mut first = None;
+            if left > 0 && !self.stopping() {
+                tokio::select! {
+                    biased;
+                    Some(ended) = busy.next() => {
+                        *all.entry(ended).or_default() += 1;
+                        continue;
+                    }
+                    place = provider.place() => first = place,
+                }
+            }
+            // It may have been told to stop while it waited.
+            if let Some(first) = first.filter(|_| !self.stopping()) {
+                let mut places = vec![first];
+                while places.len() < left as usize
+                    && let Some(place) = provider.free_place()
+                {
+                    places.push(place);
+                }
+                let free = u32::try_from(places.len()).unwrap_or(u32::MAX);
                 let taken = take(free).await.unwrap_or_else(|error| {
                     failed = Some(error);
                     Vec::new()
                 });
-                let few = taken.len() < free as usize;
-                left = if few { 0 } else { left.saturating_sub(free) };
-                busy.extend(taken.into_iter().map(&work));
+                left = if taken.len() < places.len() { 0 } else { left.saturating_sub(free) };
+                busy.extend(taken.into_iter().zip(places).map(|(taken, place)| work(taken, place)));
             }
             match busy.next().await {
                 Some(ended) => *all.entry(ended).or_default() += 1,
@@ -244,7 +261,11 @@ impl Recovery {
         // One after the other: each may be the provider's turn as well.
         for taken in taken {
             let provider = self.desk.settings.of_issuer(&taken.row.key.issuer);
-            let ended = operation::work(&self.desk, provider, taken).await;
+            let place = match provider {
+                Some(provider) => provider.place().await,
+                None => None,
+            };
+            let ended = operation::work(&self.desk, provider, place, taken).await;
             *round.operations.entry(ended).or_default() += 1;
         }
         Ok(round)
@@ -280,11 +301,6 @@ impl Recovery {
             }
         }
     }
-}
-
-/// How many more requests a provider gets.
-fn room(provider: &Provider, busy: usize) -> u32 {
-    u32::try_from(provider.room().saturating_sub(busy)).unwrap_or(u32::MAX)
 }
 
 /// Runs recovery beside the service; ends it in order.

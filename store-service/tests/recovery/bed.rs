@@ -186,7 +186,11 @@ impl Bed {
 
     /// A key whose outcome is unknown; its claim and fence.
     pub async fn held(&self, number: u64) -> (Claim, i64) {
-        let claim = entries::claim(number, number);
+        self.unknown(entries::claim(number, number)).await
+    }
+
+    /// The same of this claim.
+    pub async fn unknown(&self, claim: Claim) -> (Claim, i64) {
         let claimed = self.store().claim(Arc::new(claim.clone()), u64::MAX).await.unwrap();
         let ClaimOutcome::Claimed { fence, .. } = claimed else { panic!("{claimed:?}") };
         self.store().unknown(entries::unknown(&claim)).await.unwrap();

@@ -7,6 +7,7 @@ mod crashes;
 mod gating;
 mod keys;
 mod outages;
+mod places;
 mod processes;
 mod provider;
 mod races;
@@ -71,6 +72,9 @@ on_stores! {
     outages::a_provider_that_comes_back_is_asked_again,
     outages::a_provider_that_is_away_for_a_moment_sends_nothing_old_to_a_person,
     outages::an_answer_that_is_too_long_is_unclear_and_its_provider_is_there,
+    places::a_key_waits_while_an_operation_has_the_only_place,
+    places::an_operation_waits_while_a_key_has_the_only_place,
+    places::a_provider_that_was_away_is_tried_with_one_request_by_both_loops_together,
     settling::a_person_has_recovery_look_again,
     settling::operations_without_an_end_are_listed_by_cause,
     random::random_lives_of_operations_end_with_at_most_one_effect,

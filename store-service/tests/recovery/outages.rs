@@ -21,7 +21,9 @@ pub async fn a_silent_provider_is_left_alone_and_uses_up_no_attempts(kind: Store
     // Five answers that never came, and those that were on their way with them.
     let asked = bed.provider.lookups().len();
     assert!((5..=8).contains(&asked), "{asked}");
-    assert_eq!(round.operations[&Ended::Postponed], u32::try_from(asked).unwrap());
+    // What was taken just before is not asked about any more.
+    let postponed = round.operations[&Ended::Postponed] as usize;
+    assert!((asked..=8).contains(&postponed), "{postponed}");
     assert!(recovery.run_once().await.unwrap().operations.is_empty(), "left alone");
     for id in &ids {
         assert_eq!(bed.status(id).await, Admitted);
