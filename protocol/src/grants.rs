@@ -22,7 +22,8 @@ pub mod paths {
     pub const OPERATIONS: &str = "/v1/operations";
 }
 
-/// Longest issuer, grant id, tenant, caller, detail's name and reference, in bytes.
+/// Longest issuer, grant id, tenant, caller and detail's name, in bytes; longest reference and reason of a
+/// revocation, in characters.
 pub const TEXT_MAX: usize = 255;
 
 /// Longest token, in bytes.

@@ -486,3 +486,7 @@ fn say_ready(server: &Server, service: &Service) -> Result<(), StartError> {
     out.flush()?;
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "cli_tests.rs"]
+mod tests;

@@ -3,11 +3,14 @@
 //! Tokens of claims are never shown: whoever has one can finish its claim. Answers are shown only
 //! where they are asked for: they may hold anything that the application said to its client.
 
+use super::operations::age;
 use super::{Api, Problem, Role};
 use crate::desk::{Line, Note, entry_subject};
 use crate::entry::{Micros, Row, Ruling, Settle, SettleReply, State, Version};
 use crate::operator::model::{AuditLine, EntryView, ListReply, Octets, ReleaseOrder, SettleOrder};
+use crate::operator::print::duration;
 use crate::operator::ruling::ruling;
+use crate::operator::scope::digest_of;
 use crate::store::{Audit, Entry, Filter, StateName, words};
 use axum::body::Body;
 use axum::extract::{Path, Request, State as Shared};
@@ -55,7 +58,11 @@ pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
                 filter.prefixes.get_or_insert_default().push(value);
             }
             "scope" => {
-                filter.scope = Some(ScopeDigest::parse(&value).map_err(|_| wrong("scope", "32 hex digits"))?);
+                filter.scope = Some(scope(&value)?);
+            }
+            "older_than_ms" => {
+                let ms = value.parse().map_err(|_| wrong("older_than_ms", "a number of milliseconds"))?;
+                filter.older_than_ms = Some(age("older_than_ms", ms)?);
             }
             "cause" => filter.cause = Some(cause(value)?),
             "held" => filter.held = Some(flag("held", &value)?),
@@ -64,7 +71,9 @@ pub async fn list(Shared(api): Shared<Api>, request: Request) -> Answered {
                 let limit = value.parse().ok().filter(|limit| (1..=LIST_MAX).contains(limit));
                 filter.limit = limit.ok_or_else(|| wrong("limit", "1 to 1000"))?;
             }
-            _ => return Err(wrong(&name, "state, prefix, scope, cause, held, after or limit")),
+            _ => {
+                return Err(wrong(&name, "state, prefix, scope, older_than_ms, cause, held, after or limit"));
+            }
         }
     }
     if let Some(bound) = caller.bound_to() {
@@ -113,7 +122,12 @@ pub async fn with_looks(api: &Api, key: &StoreKey, mut view: EntryView) -> Resul
 async fn looks(api: &Api, key: &StoreKey) -> Result<Vec<AuditLine>, Problem> {
     let Some(desk) = api.service.store().desk() else { return Ok(Vec::new()) };
     let lines = desk.lines(entry_subject(key.as_str())).await?;
-    let line = |line: Line| AuditLine {
+    Ok(lines.into_iter().map(look).collect())
+}
+
+/// A look at an answer, as a line of the audit.
+pub fn look(line: Line) -> AuditLine {
+    AuditLine {
         at_us: line.at.0,
         who: line.who,
         action: line.action,
@@ -122,8 +136,7 @@ async fn looks(api: &Api, key: &StoreKey) -> Result<Vec<AuditLine>, Problem> {
         state_after: line.state_after,
         forced: false,
         reason: line.reason,
-    };
-    Ok(lines.into_iter().map(line).collect())
+    }
 }
 
 /// `POST /v1/entries/{key}/release`
@@ -182,7 +195,7 @@ pub async fn carry_out(api: &Api, order: Settle) -> Result<(), Problem> {
         }
         SettleReply::Running { left_ms } => conflict(
             "may_be_running",
-            format!("its request may be running, for {left_ms} ms more at least; force says that it is not"),
+            format!("its request may be running, for {} more; force says that it is not", duration(left_ms)),
         ),
         SettleReply::Standing => conflict(
             "already_so",
@@ -230,6 +243,11 @@ pub fn cause(word: String) -> Result<String, Problem> {
 /// Yes or no.
 pub fn flag(name: &str, text: &str) -> Result<bool, Problem> {
     text.parse().map_err(|_| wrong(name, "true or false"))
+}
+
+/// A caller, by digest or stated scope.
+pub fn scope(text: &str) -> Result<ScopeDigest, Problem> {
+    digest_of(text).map_err(|error| Problem::bad_request("query", format!("scope: {error}")))
 }
 
 /// A version.

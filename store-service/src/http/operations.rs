@@ -8,6 +8,7 @@ use crate::grant::store::{read_status, status_word};
 use crate::operator::desk_model::{
     EndingWord, EventView, OperationSettleOrder, OperationView, OperationsReply,
 };
+use crate::operator::print::duration;
 use crate::recovery::OperationEvent;
 use axum::extract::{Path, Request, State as Shared};
 use axum::http::StatusCode;
@@ -97,12 +98,7 @@ pub async fn decide(
         Problem::bad_request("version", error.to_string())
     })?;
     let reason = reasoned(reason)?;
-    if reference
-        .as_deref()
-        .is_some_and(|text| text.is_empty() || text.len() > TEXT_MAX || text.contains('\0'))
-    {
-        return Err(wrong("reference", "1 to 255 bytes"));
-    }
+    let reference = reference.map(self::reference).transpose()?;
     let ending = match outcome {
         EndingWord::Succeeded => Ending::Succeeded,
         EndingWord::Failed => Ending::Failed,
@@ -140,9 +136,17 @@ pub async fn decide(
         }
         OperationSettled::Running { left_ms } => conflict(
             "may_be_running",
-            format!("its owner may still send something, for {left_ms} ms more at least"),
+            format!("its owner may still send something, for {} more", duration(left_ms)),
         ),
     }
+}
+
+/// The provider's id of an effect, or its code of refusal.
+pub fn reference(text: String) -> Result<String, Problem> {
+    if text.is_empty() || text.chars().count() > TEXT_MAX || text.contains('\0') {
+        return Err(wrong("reference", "1 to 255 characters"));
+    }
+    Ok(text)
 }
 
 /// One operation with what happened to it.

@@ -2,11 +2,11 @@
 
 use super::entries::{Answered, json, query, wrong};
 use super::{Api, Problem, Role};
+use crate::operator::model::{MarkedReply, MarkedView};
 use crate::recovery::store::MarkedKey;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use fencepost_protocol::StoreKey;
-use serde_json::{Value, json as value};
 
 /// Most keys in one list, and how many without a wish.
 const LIST_MAX: u32 = 1_000;
@@ -36,18 +36,17 @@ pub async fn keys(State(api): State<Api>, request: Request) -> Answered {
     let prefixes = caller.bound_to().map(<[String]>::to_vec);
     let found = store.held_list(prefixes, after, limit).await?;
     let next = found.last().filter(|_| found.len() == limit as usize).map(|last| last.key.to_string());
-    let keys: Vec<Value> = found.iter().map(shown).collect();
-    json(&value!({"keys": keys, "next": next}))
+    json(&MarkedReply { keys: found.iter().map(view).collect(), next })
 }
 
-fn shown(marked: &MarkedKey) -> Value {
-    value!({
-        "key": marked.key.as_str(),
-        "version": marked.version.to_string(),
-        "attempts": marked.attempts,
-        "result": marked.result,
-        "reason": marked.reason,
-        "marked_at_us": marked.marked_at.0,
-        "by": marked.by,
-    })
+fn view(marked: &MarkedKey) -> MarkedView {
+    MarkedView {
+        key: marked.key.to_string(),
+        version: marked.version.to_string(),
+        attempts: marked.attempts,
+        result: marked.result.clone(),
+        reason: marked.reason.clone(),
+        marked_at_us: marked.marked_at.0,
+        by: marked.by.clone(),
+    }
 }

@@ -74,6 +74,13 @@ pub struct OperationsReply {
     pub next: Option<String>,
 }
 
+impl OperationView {
+    /// Is its end recorded?
+    pub fn has_ended(&self) -> bool {
+        matches!(&self.status[..], "succeeded" | "failed")
+    }
+}
+
 /// How an operation ended.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

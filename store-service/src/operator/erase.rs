@@ -5,9 +5,10 @@ use super::client::Client;
 use super::desk_model::{CallerName, EraseOrder, EraseReply};
 use super::print::printable;
 use super::scope::StatedScope;
-use super::terminal::{Common, End, ask, ended, print};
+use super::terminal::{Common, End, ask, ended, print, reason};
 use clap::{ArgGroup, Args};
 use fencepost_filter_core::scope::{Scope, scope_digest};
+use fencepost_protocol::ScopeDigest;
 use std::process::ExitCode;
 
 /// `fencepost-store erase`
@@ -22,8 +23,8 @@ pub struct Erase {
     scope: Option<StatedScope>,
 
     /// The caller, by the digest that entries show as their scope.
-    #[arg(long, value_name = "HEX")]
-    scope_digest: Option<String>,
+    #[arg(long, value_name = "HEX", value_parser = ScopeDigest::parse)]
+    scope_digest: Option<ScopeDigest>,
 
     /// The caller of operations that no route admitted, by its id. These know no scope.
     #[arg(long, value_name = "ID", requires = "caller_namespace")]
@@ -34,7 +35,7 @@ pub struct Erase {
     caller_namespace: Option<String>,
 
     /// Why; it goes into the audit, so it names nobody.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: String,
 
     /// Do not ask.
@@ -60,7 +61,7 @@ impl Erase {
                 let scope: Scope = stated.resolve().map_err(|error| format!("--scope: {error}"))?;
                 scope_digest(&scope).to_hex()
             }
-            (None, digest) => digest.clone().unwrap_or_default(),
+            (None, digest) => digest.map(|digest| digest.to_hex()).unwrap_or_default(),
         };
         let shown = format!("scope  {}\n", printable(&scope));
         Ok((EraseOrder { scope: Some(scope), ..EraseOrder::default() }, shown))

@@ -4,12 +4,12 @@
 //! version to name. It needs a token with the role `revoke`.
 
 use super::client::Client;
-use super::desk_model::{GrantReleaseOrder, GrantView, GrantsReply, RevokedReply};
+use super::desk_model::{GrantReleaseOrder, GrantView, GrantsReply, HoldsReply, RevokedReply};
 use super::print_desk;
-use super::terminal::{Common, End, ask, ended, print, with_query};
+use super::terminal::{Common, End, ask, ended, print, reason, with_query};
 use crate::desk::GrantState;
 use clap::{Args, Subcommand};
-use fencepost_protocol::grants::{GrantName, GrantToken, RevokeRequest, paths};
+use fencepost_protocol::grants::{GrantName, GrantToken, RevokeRequest, TEXT_MAX, paths};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -62,18 +62,18 @@ struct List {
     after: Option<String>,
 
     /// At most so many, up to 1000.
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     limit: u32,
 }
 
 #[derive(Debug, Args)]
 struct Name {
     /// Who issued it.
-    #[arg(long, value_name = "ISSUER")]
+    #[arg(long, value_name = "ISSUER", value_parser = name)]
     issuer: String,
 
     /// Its id.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = name)]
     id: String,
 
     /// The tenant, where the issuer's ids are unique in a tenant only.
@@ -103,7 +103,7 @@ struct Revoke {
     grant_file: Option<PathBuf>,
 
     /// Why; it goes into the audit.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = short_reason)]
     reason: String,
 
     /// Do not ask.
@@ -120,12 +120,26 @@ struct Release {
     name: Name,
 
     /// Why; it goes into the audit.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: String,
 
     /// Do not ask.
     #[arg(long)]
     yes: bool,
+}
+
+/// A part of a grant's name.
+fn name(text: &str) -> Result<String, String> {
+    let good = (1..=TEXT_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
+    good.then(|| text.to_owned())
+        .ok_or_else(|| format!("expected 1 to {TEXT_MAX} bytes, without control characters"))
+}
+
+/// A reason of a revocation.
+fn short_reason(text: &str) -> Result<String, String> {
+    let text = reason(text)?;
+    let short = text.chars().count() <= TEXT_MAX;
+    short.then_some(text).ok_or_else(|| format!("expected why, in 1 to {TEXT_MAX} characters"))
 }
 
 impl Grants {
@@ -199,6 +213,11 @@ impl Release {
     async fn run(self) -> Result<(), End> {
         let client = Client::new(&self.common.client)?;
         if !self.yes {
+            let holds = client.get::<HoldsReply>("/v1/operator/holds").await?.holds;
+            if !holds.iter().any(|hold| hold.grants && hold.lifted_at_us.is_none()) {
+                let why = "nothing_held: no hold over grants stands, so none is refused for one";
+                return Err(End::Refused(why.into()));
+            }
             ask(
                 &self.name.shown(),
                 "Say that it was not used in the lost window, so that it may be",

@@ -6,7 +6,7 @@
 use super::client::Client;
 use super::desk_model::{FreeOrder, FreeReply, HoldOrder, HoldView, HoldsReply, LiftOrder};
 use super::print_desk;
-use super::terminal::{Common, End, ask, ended, milliseconds, print};
+use super::terminal::{Common, End, ask, ended, milliseconds, print, reason};
 use crate::desk::Desk;
 use crate::http::Problem;
 use crate::http::holds;
@@ -66,7 +66,7 @@ struct Begin {
     prefix: Option<String>,
 
     /// Why; it goes into the audit.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: String,
 
     /// Do not ask.
@@ -95,7 +95,7 @@ struct Lift {
     free: bool,
 
     /// Why; it goes into the audit.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: String,
 
     /// Do not ask.
@@ -156,6 +156,10 @@ impl Begin {
             prefix: self.prefix,
             grants: None,
         };
+        // What can't be an order, and where it can't go, is said before anybody is asked.
+        holds::checked(order.clone(), somebody())?;
+        let output = self.place.common.output;
+        let at = self.place.open().await?;
         if !self.yes {
             let keys = match order.keys_for_ms {
                 None => "not held: a forgotten request that is retried runs again".to_owned(),
@@ -165,8 +169,7 @@ impl Begin {
             let shown = format!("keys without an answer  {keys}\ngrants issued before    {grants}\n");
             ask(&shown, "Begin this hold", "--yes")?;
         }
-        let output = self.place.common.output;
-        let view: HoldView = match self.place.open().await? {
+        let view: HoldView = match at {
             At::Database(desk) => {
                 let done = desk.begin_hold(holds::checked(order, somebody())?).await;
                 holds::told(done.map_err(Problem::from)?)?
@@ -189,6 +192,9 @@ impl Lift {
         let at = self.place.open().await?;
         let found = at.holds().await?.into_iter().find(|hold| hold.id == self.id);
         let hold = found.ok_or_else(|| End::Refused("no_hold: there is no such hold".into()))?;
+        if hold.lifted_at_us.is_some() && !self.free {
+            return Err(End::Refused("already_so: it is lifted; --free frees what it has held".into()));
+        }
         if !self.yes {
             let question = match (hold.lifted_at_us, self.free) {
                 (Some(_), true) => "Free the keys that it has held: they may run",
@@ -246,7 +252,9 @@ impl At {
                 }
             };
             (freed, kept, after) = (freed + batch.freed, kept + batch.kept, batch.next);
-            if after.is_none() {
+            if after.is_some() {
+                eprintln!("{freed} keys freed so far, {kept} kept");
+            } else {
                 eprintln!("{freed} keys freed; {kept} kept, because another hold holds them or they changed");
                 return Ok(());
             }

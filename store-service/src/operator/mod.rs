@@ -10,16 +10,19 @@ pub mod audit_model;
 mod client;
 pub mod desk_model;
 mod erase;
+mod foreseen;
 mod grants;
 mod hold;
+mod marked;
 pub mod model;
 mod operations;
 pub(crate) mod print;
 mod print_desk;
 pub mod ruling;
-mod scope;
+pub(crate) mod scope;
 mod target;
 mod terminal;
+pub(crate) mod told;
 
 pub use audit::Audit;
 pub use erase::Erase;
@@ -32,13 +35,13 @@ pub(crate) use terminal::{escaped, milliseconds};
 use crate::store::StateName;
 use clap::{ArgGroup, Args, Subcommand};
 use client::Client;
-use fencepost_protocol::StoreKey;
+use fencepost_protocol::{ScopeDigest, StoreKey};
 use model::{EntryView, ListReply, LookAgainOrder, Octets, ReleaseOrder, SettleOrder, SettleWith};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use target::{Parts, Target};
-use terminal::{Common, End, ask, ended, print, with_query};
+use terminal::{Common, End, ask, ended, entry_version, print, reason, with_query};
 
 /// `fencepost-store key`
 #[derive(Debug, Args)]
@@ -58,6 +61,8 @@ pub struct Entries {
 enum Command {
     /// List entries in the order of their keys: the unknown ones, unless another state is asked for.
     List(List),
+    /// List the keys that recovery could not settle and has given to a person, and why.
+    ForPerson(marked::ForPerson),
     /// Show one entry, and what people did to it.
     Show(Show),
     /// Let the key of an entry run again.
@@ -93,16 +98,20 @@ struct List {
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<String>,
 
-    /// Only entries of the caller with this digest, as an entry shows it.
-    #[arg(long, value_name = "HEX")]
-    scope: Option<String>,
+    /// Only entries of this caller: JSON as `key` takes it, or the digest that an entry shows.
+    #[arg(long, value_name = "JSON|HEX", value_parser = scope::digest_of)]
+    scope: Option<ScopeDigest>,
+
+    /// Only those claimed at least so long ago: a number with ms, s, m, h or d.
+    #[arg(long, value_name = "DURATION", value_parser = milliseconds)]
+    older_than: Option<u64>,
 
     /// Only keys behind this one.
-    #[arg(long, value_name = "STORED_KEY")]
-    after: Option<String>,
+    #[arg(long, value_name = "STORED_KEY", value_parser = StoreKey::parse)]
+    after: Option<StoreKey>,
 
     /// At most so many, up to 1000.
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     limit: u32,
 }
 
@@ -129,11 +138,11 @@ struct About {
     target: Target,
 
     /// Why; it goes into the audit.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: String,
 
     /// The version that was seen, as show and list print it; needed with --yes.
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = entry_version)]
     version: Option<String>,
 
     /// Do not ask.
@@ -213,6 +222,7 @@ impl Entries {
     pub async fn run(self) -> ExitCode {
         ended(match self.command {
             Command::List(list) => list.run().await,
+            Command::ForPerson(list) => list.run().await,
             Command::Show(show) => show.run().await,
             Command::Release(release) => release.run().await,
             Command::Settle(settle) => settle.run().await,
@@ -233,8 +243,9 @@ impl List {
                 ("cause", self.cause),
                 ("held", self.held.then(|| "true".to_owned())),
                 ("prefix", self.prefix),
-                ("scope", self.scope),
-                ("after", self.after),
+                ("scope", self.scope.map(|scope| scope.to_hex())),
+                ("older_than_ms", self.older_than.map(|ms| ms.to_string())),
+                ("after", self.after.map(|key| key.to_string())),
             ],
         );
         let reply: ListReply = client.get(&path).await?;
@@ -253,7 +264,8 @@ impl Show {
 impl Release {
     async fn run(self) -> Result<(), End> {
         let Order { about, force } = self.order;
-        let (client, key, version) = about.confirmed("Let this key run again").await?;
+        let (client, key, version) =
+            about.confirmed(|seen| foreseen::entry(seen, false, force), "Let this key run again").await?;
         let body = ReleaseOrder { version, reason: about.reason, force };
         let shown: EntryView = client.post(&path(&key, "/release"), &body).await?;
         print(about.common.output, &shown, print::entry)
@@ -281,8 +293,12 @@ impl Settle {
                 (answer, "Store this answer for its retries")
             }
         };
+        // Said here rather than after a question.
+        ruling::ruling(with.clone())?;
+        let answer = self.status.is_some();
         let Order { about, force } = self.order;
-        let (client, key, version) = about.confirmed(question).await?;
+        let (client, key, version) =
+            about.confirmed(|seen| foreseen::entry(seen, answer, force), question).await?;
         let body = SettleOrder { version, reason: about.reason, force, with };
         let shown: EntryView = client.post(&path(&key, "/settle"), &body).await?;
         print(about.common.output, &shown, print::entry)
@@ -292,7 +308,7 @@ impl Settle {
 impl LookAgain {
     async fn run(self) -> Result<(), End> {
         let about = self.about;
-        let (client, key, version) = about.confirmed("Have recovery look it up again").await?;
+        let (client, key, version) = about.confirmed(|_| Ok(()), "Have recovery look it up again").await?;
         let body = LookAgainOrder { version, reason: about.reason };
         let shown: EntryView = client.post(&path(&key, "/look-again"), &body).await?;
         print(about.common.output, &shown, print::entry)
@@ -301,10 +317,14 @@ impl LookAgain {
 
 impl About {
     /// The service, the key, and the version that the order is about: the one that was named, or that a
-    /// person has just seen and said yes to.
-    async fn confirmed(&self, question: &str) -> Result<(Client, StoreKey, String), End> {
-        let client = Client::new(&self.common.client)?;
+    /// person has just seen and said yes to. What is certain to be refused is refused before.
+    async fn confirmed(
+        &self,
+        foreseen: impl Fn(&EntryView) -> Result<(), End>,
+        question: &str,
+    ) -> Result<(Client, StoreKey, String), End> {
         let key = self.target.stored()?;
+        let client = Client::new(&self.common.client)?;
         if let (Some(version), true) = (&self.version, self.yes) {
             return Ok((client, key, version.clone()));
         }
@@ -315,6 +335,7 @@ impl About {
                 shown.version
             )));
         }
+        foreseen(&shown)?;
         ask(&print::entry(&shown), question, "--yes with the --version that was seen")?;
         Ok((client, key, shown.version))
     }

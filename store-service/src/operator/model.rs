@@ -110,6 +110,13 @@ pub struct EntryView {
     pub audit: Option<Vec<AuditLine>>,
 }
 
+impl EntryView {
+    /// Milliseconds since its claim.
+    pub fn age_ms(&self) -> u64 {
+        u64::try_from(self.now_us.saturating_sub(self.created_at_us) / 1_000).unwrap_or(0)
+    }
+}
+
 /// One line of the audit.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AuditLine {
@@ -129,6 +136,34 @@ pub struct AuditLine {
     pub forced: bool,
     /// Why.
     pub reason: String,
+}
+
+/// A held key that recovery has given to a person.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MarkedView {
+    /// Stored key.
+    pub key: String,
+    /// The version to name in an order.
+    pub version: String,
+    /// Look-ups that settled nothing.
+    pub attempts: u32,
+    /// What the last one found, as one word.
+    pub result: String,
+    /// Why a person is needed.
+    pub reason: String,
+    /// When it was given, in microseconds since 1970.
+    pub marked_at_us: i64,
+    /// Which recoverer gave it.
+    pub by: String,
+}
+
+/// Such keys, in their order.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MarkedReply {
+    /// The keys.
+    pub keys: Vec<MarkedView>,
+    /// Where to go on, if there may be more: the `after` of the next call.
+    pub next: Option<String>,
 }
 
 /// Entries, in the order of their keys.

@@ -2,9 +2,12 @@
 
 use super::client::Client;
 use super::desk_model::{EndingWord, OperationSettleOrder, OperationView, OperationsReply};
+use super::foreseen;
 use super::print_desk;
-use super::terminal::{Common, End, ask, ended, milliseconds, print, with_query};
+use super::terminal::{Common, End, ask, ended, milliseconds, operation_version, print, reason, with_query};
+use crate::http::operations as http;
 use clap::{Args, Subcommand, ValueEnum};
+use fencepost_protocol::grants::OperationId;
 use std::process::ExitCode;
 
 /// `fencepost-store operations`
@@ -91,11 +94,11 @@ struct List {
     older_than: Option<u64>,
 
     /// Only ids behind this one.
-    #[arg(long, value_name = "OPERATION_ID")]
-    after: Option<String>,
+    #[arg(long, value_name = "OPERATION_ID", value_parser = operation_id)]
+    after: Option<OperationId>,
 
     /// At most so many, up to 1000.
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     limit: u32,
 }
 
@@ -105,8 +108,8 @@ struct Show {
     common: Common,
 
     /// The operation.
-    #[arg(value_name = "OPERATION_ID")]
-    operation: String,
+    #[arg(value_name = "OPERATION_ID", value_parser = operation_id)]
+    operation: OperationId,
 }
 
 #[derive(Debug, Args)]
@@ -115,8 +118,8 @@ struct Settle {
     common: Common,
 
     /// The operation.
-    #[arg(value_name = "OPERATION_ID")]
-    operation: String,
+    #[arg(value_name = "OPERATION_ID", value_parser = operation_id)]
+    operation: OperationId,
 
     /// How it ended: `succeeded` if the effect exists, `failed` if there is none and none can come;
     /// `look-again` if recovery is to look it up once more.
@@ -124,15 +127,15 @@ struct Settle {
     outcome: EndingWord,
 
     /// The provider's id of the effect, or its code of refusal.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = reference)]
     reference: Option<String>,
 
     /// Why; it goes into the audit.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: String,
 
     /// The version that was seen, as show and list print it; needed with --yes.
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = operation_version)]
     version: Option<String>,
 
     /// Do not ask.
@@ -166,7 +169,7 @@ impl List {
                 ("caller", self.caller),
                 ("cause", self.cause),
                 ("older_than_ms", self.older_than.map(|ms| ms.to_string())),
-                ("after", self.after),
+                ("after", self.after.map(|id| id.to_string())),
             ],
         );
         let reply: OperationsReply = client.get(&path).await?;
@@ -177,7 +180,7 @@ impl List {
 impl Show {
     async fn run(self) -> Result<(), End> {
         let client = Client::new(&self.common.client)?;
-        let shown: OperationView = client.get(&path(&self.operation)?).await?;
+        let shown: OperationView = client.get(&path(&self.operation)).await?;
         print(self.common.output, &shown, print_desk::operation)
     }
 }
@@ -185,7 +188,10 @@ impl Show {
 impl Settle {
     async fn run(self) -> Result<(), End> {
         let client = Client::new(&self.common.client)?;
-        let path = path(&self.operation)?;
+        if self.outcome == EndingWord::LookAgain && self.reference.is_some() {
+            return Err(End::Setting("--reference: expected none where recovery is to look again".into()));
+        }
+        let path = path(&self.operation);
         let version = match (&self.version, self.yes) {
             (Some(version), true) => version.clone(),
             _ => {
@@ -196,6 +202,7 @@ impl Settle {
                         shown.version
                     )));
                 }
+                foreseen::operation(&shown, self.outcome)?;
                 let question = match self.outcome {
                     EndingWord::Succeeded => "Say that the effect exists, for ever",
                     EndingWord::Failed => "Say that there is no effect and none can come, for ever",
@@ -217,10 +224,16 @@ impl Settle {
     }
 }
 
-/// The path of an operation; an id is hexadecimal digits and hyphens.
-fn path(id: &str) -> Result<String, End> {
-    if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') {
-        return Err(End::Setting(format!("{id:?}: expected the id of an operation, a UUID")));
-    }
-    Ok(format!("/v1/operator/operations/{id}"))
+fn path(id: &OperationId) -> String {
+    format!("/v1/operator/operations/{id}")
+}
+
+/// The id of an operation.
+fn operation_id(text: &str) -> Result<OperationId, String> {
+    OperationId::parse(text).map_err(|_| "expected the id of an operation, a UUID".into())
+}
+
+/// The provider's id of an effect.
+fn reference(text: &str) -> Result<String, String> {
+    http::reference(text.to_owned()).map_err(|problem| problem.detail().to_owned())
 }

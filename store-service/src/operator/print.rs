@@ -1,6 +1,7 @@
 //! Entries as text for people.
 
 use super::model::{AuditLine, EntryView, ListReply, Octets};
+use super::told;
 use std::fmt::Write;
 
 /// A list, one entry a line.
@@ -11,18 +12,19 @@ pub fn list(reply: &ListReply) -> String {
     }
     let _ = writeln!(
         text,
-        "{:<9}  {:<13}  {:<4}  {:<20}  {:>9}  {:<44}  VERSION",
-        "STATE", "CAUSE", "HELD", "SINCE (UTC)", "EXPIRES", "KEY"
+        "{:<9}  {:<13}  {:<4}  {:<20}  {:>7}  {:>9}  {:<44}  VERSION",
+        "STATE", "CAUSE", "HELD", "SINCE (UTC)", "AGE", "EXPIRES", "KEY"
     );
     for entry in &reply.entries {
         let ends = entry.left_ms.map_or_else(|| "-".into(), duration);
         let since = time(entry.updated_at_us);
         let _ = writeln!(
             text,
-            "{:<9}  {:<13}  {:<4}  {since:<20}  {ends:>9}  {:<44}  {}",
+            "{:<9}  {:<13}  {:<4}  {since:<20}  {:>7}  {ends:>9}  {:<44}  {}",
             entry.state,
             entry.cause.as_deref().unwrap_or("-"),
             held(entry.held),
+            duration(entry.age_ms()),
             entry.key,
             entry.version
         );
@@ -88,16 +90,9 @@ pub fn entry(entry: &EntryView) -> String {
 }
 
 fn audit(line: &AuditLine) -> String {
-    let forced = if line.forced { ", forced" } else { "" };
-    format!(
-        "{} {} by {}: {} -> {}{forced}: {}",
-        time(line.at_us),
-        line.action,
-        printable(&line.who),
-        line.state_before,
-        line.state_after,
-        printable(&line.reason)
-    )
+    let told = told::order(line);
+    // Who and why may hold anything.
+    format!("{} {} by {}: {}", time(line.at_us), told.what, printable(&line.who), printable(&told.detail))
 }
 
 /// Text as it is, other bytes as base64 in JSON.

@@ -4,6 +4,7 @@ use super::desk_model::{
     EventView, GrantView, GrantsReply, HoldView, HoldsReply, OperationView, OperationsReply,
 };
 use super::print::{duration, held, printable, time};
+use super::told;
 use std::fmt::Write;
 
 /// A list, one operation a line.
@@ -60,8 +61,10 @@ pub fn operation(seen: &OperationView) -> String {
     if let Some(reference) = &seen.reference {
         line("reference", reference.clone());
     }
-    line("lease", left(seen.lease_left_ms));
-    line("may be sent", left(seen.submit_left_ms));
+    if !seen.has_ended() {
+        line("lease", left(seen.lease_left_ms));
+        line("may be sent", left(seen.submit_left_ms));
+    }
     line("admitted", time(seen.created_at_us));
     line("updated", time(seen.updated_at_us));
     for event in seen.history.iter().flatten() {
@@ -72,8 +75,9 @@ pub fn operation(seen: &OperationView) -> String {
 
 /// One event as a line.
 fn event(event: &EventView) -> String {
-    let EventView { who, step, result, status, detail, .. } = event;
-    format!("{} {step} by {who}: {result} -> {status}: {detail}", time(event.at_us))
+    let told = told::event(event);
+    let detail = if told.detail.is_empty() { String::new() } else { format!(": {}", told.detail) };
+    format!("{} {} by {}{detail}", time(event.at_us), told.what, event.who)
 }
 
 /// A list, one grant a line.

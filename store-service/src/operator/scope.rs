@@ -10,7 +10,8 @@
 //! The scope is resolved by the filter's own function, from these values in place of the proxy's.
 
 use fencepost_filter_core::facts::{Facts, Property};
-use fencepost_filter_core::scope::{Scope, ScopePolicy, ScopeSource, resolve_scope};
+use fencepost_filter_core::scope::{Scope, ScopePolicy, ScopeSource, resolve_scope, scope_digest};
+use fencepost_protocol::ScopeDigest;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::str::FromStr;
@@ -32,6 +33,17 @@ pub struct StatedScope {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}; expected {FORMS}")]
 pub struct ScopeTextError(String);
+
+/// The digest of a caller who is named by it, as an entry shows it, or by a stated scope.
+pub fn digest_of(text: &str) -> Result<ScopeDigest, ScopeTextError> {
+    match ScopeDigest::parse(text) {
+        Ok(digest) => Ok(digest),
+        Err(_) if text.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+            Err(ScopeTextError("the digest of a scope has 32 lowercase hex digits".into()))
+        }
+        Err(_) => Ok(scope_digest(&text.parse::<StatedScope>()?.resolve()?)),
+    }
+}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -228,6 +240,17 @@ mod tests {
             assert_eq!(scope(text), Ok(made), "{text}");
         }
         assert_eq!(scope("\"anonymous\""), Ok(resolve_scope(&ScopePolicy::Anonymous, &Request).unwrap()));
+    }
+
+    #[test]
+    fn a_caller_is_named_by_digest_or_by_scope() {
+        let text = r#"{"jwt": {"iss": "https://i", "sub": "alice"}}"#;
+        let digest = scope_digest(&scope(text).unwrap());
+        assert_eq!(digest_of(text), Ok(digest));
+        assert_eq!(digest_of(&digest.to_hex()), Ok(digest));
+        for bad in ["", "07", "alice", "{}", &format!("{}0", digest.to_hex())] {
+            assert!(digest_of(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

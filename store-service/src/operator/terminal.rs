@@ -2,6 +2,9 @@
 
 use super::client::{CallError, ClientArgs};
 use super::print::printable;
+use crate::desk::{OperationVersion, OperationVersionError};
+use crate::entry::{Version, VersionError};
+use crate::http::entries::reasoned;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
@@ -69,6 +72,21 @@ pub fn ended(result: Result<(), End>) -> ExitCode {
     };
     eprintln!("fencepost-store: {text}");
     ExitCode::from(code)
+}
+
+/// A reason, refused before anybody is asked anything.
+pub fn reason(text: &str) -> Result<String, String> {
+    reasoned(text.to_owned()).map_err(|problem| problem.detail().to_owned())
+}
+
+/// A version of an entry, as it is shown.
+pub fn entry_version(text: &str) -> Result<String, VersionError> {
+    text.parse::<Version>().map(|version| version.to_string())
+}
+
+/// A version of an operation, as it is shown.
+pub fn operation_version(text: &str) -> Result<String, OperationVersionError> {
+    text.parse::<OperationVersion>().map(|version| version.to_string())
 }
 
 /// Shows a person what they are about to change, and asks. Without a person nothing is done: a
@@ -146,6 +164,20 @@ mod tests {
         }
         for text in ["", "5", "h", "0s", "1.5h", "-1s", "1w", "99999999999999999999s", "ü"] {
             assert!(milliseconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn reasons_and_versions_are_refused_before_anybody_is_asked() {
+        assert_eq!(reason("case 1"), Ok("case 1".into()));
+        assert!(reason(&"ü".repeat(1_000)).is_ok());
+        for bad in ["", " ", "\t", &"ü".repeat(1_001)] {
+            assert!(reason(bad).unwrap_err().contains("1 to 1000 characters"));
+        }
+        assert_eq!(entry_version("7.12").as_deref(), Ok("7.12"));
+        assert_eq!(operation_version("7.12").as_deref(), Ok("7.12"));
+        for bad in ["", "7", "seven", "7.x"] {
+            assert!(entry_version(bad).is_err() && operation_version(bad).is_err());
         }
     }
 

@@ -114,8 +114,8 @@ impl Reply {
 
 fn text(what: &str, text: Option<String>) -> Result<Option<String>, String> {
     match text {
-        Some(text) if text.len() > TEXT_MAX || text.contains('\0') => {
-            Err(format!("{what}: expected at most {TEXT_MAX} bytes"))
+        Some(text) if text.chars().count() > TEXT_MAX || text.contains('\0') => {
+            Err(format!("{what}: expected at most {TEXT_MAX} characters"))
         }
         text => Ok(text.filter(|text| !text.is_empty())),
     }

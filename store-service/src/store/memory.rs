@@ -121,7 +121,7 @@ impl Store for Memory {
         let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
         let mut found: Vec<_> =
-            rows.iter().filter(|(key, row)| row.live(now) && filter.lets(key, row)).collect();
+            rows.iter().filter(|(key, row)| row.live(now) && filter.lets(key, row, now)).collect();
         // There are no holds here.
         found.retain(|_| filter.held != Some(true));
         found.sort_by_key(|(key, _)| *key);

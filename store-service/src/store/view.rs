@@ -49,6 +49,8 @@ pub struct Filter {
     pub cause: Option<String>,
     /// Only held by a hold that stands, or only not.
     pub held: Option<bool>,
+    /// Claimed at least so many milliseconds ago.
+    pub older_than_ms: Option<u64>,
     /// Only keys behind this one, in the order of their bytes.
     pub after: Option<StoreKey>,
     /// At most so many.
@@ -94,12 +96,19 @@ impl StateName {
 }
 
 impl Filter {
+    /// The last moment at which an entry may have been claimed.
+    pub fn claimed_by(&self, now: Micros) -> Option<Micros> {
+        let us = |ms| i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(1_000);
+        self.older_than_ms.map(|ms| Micros(now.0.saturating_sub(us(ms))))
+    }
+
     /// Does it let this entry through?
-    pub fn lets(&self, key: &StoreKey, row: &Row) -> bool {
+    pub fn lets(&self, key: &StoreKey, row: &Row, now: Micros) -> bool {
         self.state.is_none_or(|state| state == StateName::of(&row.state))
             && self.prefixes.as_ref().is_none_or(|some| some.iter().any(|prefix| prefix == key.prefix()))
             && self.scope.is_none_or(|scope| scope == row.scope)
             && self.cause.as_ref().is_none_or(|cause| words::cause(&row.state).as_ref() == Some(cause))
+            && self.claimed_by(now).is_none_or(|by| row.created_at <= by)
             && self.after.as_ref().is_none_or(|after| key > after)
     }
 }

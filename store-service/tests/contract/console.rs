@@ -104,6 +104,18 @@ pub async fn operator_settles_an_unknown_outcome_by_the_clients_key(kind: StoreK
     let of = async |cause| json_of(&console.ann(&["list", "--cause", cause, "--output", "json"]).await);
     assert_eq!(of("timeout").await["entries"][0]["key"], json!(console.key));
     assert_eq!(of("held").await, json!({"entries": [], "next": null}));
+    // Of one caller, named as a person knows it or as an entry shows it; older than so much.
+    let found = async |more: &[&str]| {
+        let listed = console.ann(&[&["list", "--output", "json"], more].concat()).await;
+        json_of(&listed)["entries"].as_array().unwrap().len()
+    };
+    let scope = hex::encode([7; 16]);
+    assert_eq!(found(&["--scope", &scope]).await, 1);
+    assert_eq!(found(&["--scope", PARTS[5]]).await, 0, "the entry of the test has a scope of its own");
+    assert_eq!(found(&["--older-than", "1h"]).await, 0);
+    assert_eq!(found(&["--older-than", "1ms"]).await, 1);
+    let (code, text) = said(&console.ann(&["list", "--scope", "alice"]).await);
+    assert!(code == 2 && text.contains("--scope") && text.contains("32 lowercase hex digits"), "{text}");
     let (code, shown) = said(&console.ann(&[&["show"], &PARTS[..]].concat()).await);
     assert!(code == 0 && shown.contains("timeout") && shown.contains(&console.key), "{shown}");
     let by_key = json_of(&console.ann(&["show", &console.key, "--output", "json"]).await);
@@ -156,7 +168,7 @@ async fn an_order_without_a_person_names_the_version() {
     assert!(code == 1 && text.contains("not any more what was seen"), "{text}");
     let blank = ["release", &console.key, "--reason", " ", "--yes", "--version", "1.1"];
     let (code, text) = said(&console.ann(&blank).await);
-    assert!(code == 1 && text.contains("reason"), "{text}");
+    assert!(code == 2 && text.contains("--reason") && text.contains("1 to 1000 characters"), "{text}");
     let (code, text) = said(&console.ann(&["settle", &console.key, "--reason", "r"]).await);
     assert!(code == 2 && text.contains("--not-run") && text.contains("--status"), "{text}");
     let (code, text) = said(&console.ann(&["show", "test:00000000000000000000000000000000"]).await);
@@ -249,6 +261,9 @@ async fn orders_that_say_too_little_or_too_much_are_refused() {
         "/v1/entries?limit=1001",
         "/v1/entries?x=1",
         "/v1/entries?scope=1",
+        "/v1/entries?scope=%7B%7D",
+        "/v1/entries?older_than_ms=1h",
+        "/v1/entries?older_than_ms=99999999999999",
         "/v1/entries/nokey",
         "/v1/entries?after=%zz",
     ] {

@@ -225,13 +225,19 @@ pub async fn entries_are_listed_in_order_and_without_their_answers(kind: StoreKi
     assert_eq!(list(Filter { held: Some(false), ..all.clone() }).await.len(), 10);
     assert_eq!(list(Filter { prefixes: Some(vec!["other".into()]), ..all.clone() }).await, []);
     assert_eq!(list(Filter { prefixes: Some(Vec::new()), ..all.clone() }).await, []);
+    let old = |ms| Filter { older_than_ms: Some(ms), ..all.clone() };
+    assert_eq!(list(old(1)).await, []);
+    bed.pass_ms(5_000);
+    bed.granted(&claim(10, 1)).await;
+    assert_eq!(list(old(5_000)).await, (0..10).map(key).collect::<Vec<_>>());
+    assert_eq!(list(old(5_001)).await, []);
     let completed = bed.store.entry(&key(1), false).await.unwrap().unwrap();
     assert_eq!((completed.body_len, format!("{completed:?}").contains("secret")), (6, false));
     let with_answer = bed.store.entry(&key(1), true).await.unwrap().unwrap();
     assert!(format!("{with_answer:?}").contains("secret"));
     // What has expired is not there, although nobody has swept.
     bed.pass_ms(86_400_000);
-    assert_eq!(list(all).await, [2, 5, 8].map(key));
+    assert_eq!(list(all).await, [2, 5, 8, 10].map(key));
 }
 
 /// Not even by hand is the audit changed.

@@ -92,6 +92,7 @@ fn some_op(rng: &mut StdRng) -> Op {
             cause: pick(rng, &[None, None, Some("timeout".to_owned()), Some("lease_expired".to_owned())])
                 .clone(),
             held: *pick(rng, &[None, Some(false)]),
+            older_than_ms: *pick(rng, &[None, Some(0), Some(30_000)]),
             after: pick(rng, &[None, Some(key(0))]).clone(),
             limit: *pick(rng, &[1, 10]),
         }),

@@ -14,11 +14,11 @@ pub fn key(number: u8) -> StoreKey {
     StoreKey::new("test", &[number; 16]).unwrap()
 }
 
-fn token(number: u8) -> ClaimToken {
+pub fn token(number: u8) -> ClaimToken {
     ClaimToken::from_bytes([number; 16])
 }
 
-fn claim(number: u8, by: u8) -> ClaimRequest {
+pub fn claim(number: u8, by: u8) -> ClaimRequest {
     ClaimRequest {
         v: 1,
         key: key(number),
@@ -35,7 +35,7 @@ fn claim(number: u8, by: u8) -> ClaimRequest {
     }
 }
 
-async fn frame(office: &Office, path: &str, head: &impl Serialize, payload: &[u8]) -> Value {
+pub async fn frame(office: &Office, path: &str, head: &impl Serialize, payload: &[u8]) -> Value {
     let call =
         Call::post(path).header("content-type", FRAME_MEDIA_TYPE).body(encode(head, &[payload]).unwrap());
     let answer = office.call("filter", call).await;
@@ -146,7 +146,8 @@ async fn an_operator_works_in_a_browser_without_scripts() {
     browser.click("form[action$=release] button").await.unwrap();
     browser.says(".alert", "version_changed").await.unwrap();
     browser.picture(&picture("5-refused")).await.unwrap();
-    browser.open(&at(&format!("/console/entries/{}", key(3)))).await.unwrap();
+    browser.follow("Look at the key again").await.unwrap();
+    browser.arrives(&at(&format!("/console/entries/{}", key(3)))).await.unwrap();
     browser.fill("form[action$=release] [name=reason]", "looked again").await.unwrap();
     browser.click("form[action$=release] button").await.unwrap();
     browser.says("dl .state", "released").await.unwrap();
@@ -187,20 +188,45 @@ async fn an_operator_works_in_a_browser_without_scripts() {
 
     browser.follow("Recent").await.unwrap();
     assert!(browser.source().await.unwrap().contains("mismatch"));
+    browser.picture(&picture("9-recent")).await.unwrap();
+    browser.open(&at("/console/entries")).await.unwrap();
+    browser.picture(&picture("10-keys")).await.unwrap();
+    browser.open(&at(&format!("/console/operations/{operation}"))).await.unwrap();
+    browser.picture(&picture("11-settled-operation")).await.unwrap();
+    browser.resize(600, 1400).await.unwrap();
+    for (name, path) in [
+        ("overview", "/console".to_owned()),
+        ("keys", "/console/entries".to_owned()),
+        ("key", format!("/console/entries/{}", key(1))),
+        ("operations", "/console/operations?status=any".to_owned()),
+        ("operation", format!("/console/operations/{open}")),
+        ("recent", "/console/recent".to_owned()),
+    ] {
+        browser.open(&at(&path)).await.unwrap();
+        browser.picture(&picture(&format!("600-{name}"))).await.unwrap();
+        if browser.count("table").await.unwrap() > 0 {
+            let (table, room) =
+                (browser.width("table").await.unwrap(), browser.width(".scroll").await.unwrap());
+            assert!(table <= room, "{name}: of {table} pixels {room} are seen");
+        }
+    }
     browser.resize(420, 900).await.unwrap();
     browser.open(&at("/console")).await.unwrap();
     browser.picture(&picture("8-narrow")).await.unwrap();
     browser.click("form[action$=logout] button").await.unwrap();
     browser.arrives(&at("/console/login")).await.unwrap();
-    browser.open(&at("/console/operations")).await.unwrap();
-    browser.arrives(&at("/console/login")).await.unwrap();
+    browser.open(&at("/console/operations?status=any")).await.unwrap();
+    browser.arrives(&at("/console/login?to=%2Fconsole%2Foperations%3Fstatus%3Dany")).await.unwrap();
+    browser.fill("input[name=token]", "operator").await.unwrap();
+    browser.click("button").await.unwrap();
+    browser.arrives(&at("/console/operations?status=any")).await.unwrap();
 }
 
-async fn send(office: &Office, call: Call) -> Answer {
+pub async fn send(office: &Office, call: Call) -> Answer {
     call.send(office.served.service.addr()).await.unwrap()
 }
 
-fn form(path: &str, body: &str) -> Call {
+pub fn form(path: &str, body: &str) -> Call {
     Call::post(path).header("content-type", "application/x-www-form-urlencoded").body(body.to_owned())
 }
 
@@ -367,7 +393,10 @@ async fn refused_order_gives_back_what_was_typed() {
     let refused = send(&office, order.header("cookie", &cookie)).await;
     let text = refused.text();
     assert!(
-        refused.status == 409 && text.contains("seen at the bank") && text.contains("&lt;paid&gt;"),
+        refused.status == 409
+            && text.contains("seen at the bank")
+            && text.contains("&lt;paid&gt;")
+            && text.contains(&format!("href=\"/console/entries/{}\"", key(1))),
         "{text}"
     );
     // 1000 characters are 1000, whatever they take in bytes.
@@ -399,6 +428,11 @@ async fn keys_that_recovery_gave_up_are_on_the_first_page() {
     let page = send(&office, Call::get("/console").header("cookie", &cookie)).await.text();
     assert!(page.contains("Keys that recovery has given to a person"), "{page}");
     assert!(page.contains("the provider &lt;b&gt;knows&lt;/b&gt; nothing"), "{page}");
+    let listed = office.run("operator", &["entries", "for-person"]).await;
+    let text = String::from_utf8(listed.stdout).unwrap();
+    assert!(text.contains(key(1).as_str()) && text.contains("knows</b> nothing"), "{text}");
+    let listed = office.json("operator", &["entries", "for-person"]).await;
+    assert_eq!((&listed["keys"][0]["attempts"], &listed["next"]), (&json!(8), &json!(null)));
 }
 
 /// From the command line and from the page of the key: once, for the version that was seen.
@@ -430,7 +464,7 @@ async fn an_operator_has_recovery_look_again_for_a_key() {
     let (code, text) = again("1.1").await;
     assert!(code == 1 && text.contains("version_changed"), "{text}");
     let (code, text) = again(&version).await;
-    assert!(code == 0 && text.contains("look_again"), "{text}");
+    assert!(code == 0 && text.contains("Sent back to recovery"), "{text}");
     assert_eq!(crate::support::count(&client, waiting).await, 1);
 
     client.batch_execute(mark).await.unwrap();

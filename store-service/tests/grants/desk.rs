@@ -20,9 +20,13 @@ pub struct Office {
 
 impl Office {
     pub async fn postgres() -> Self {
-        let url = database().await;
-        let served = serve(&url, None, true).await;
-        Self { served, url: Some(url), folder: tempfile::tempdir().unwrap() }
+        Self::on(&database().await).await
+    }
+
+    /// On this database, which has a schema.
+    pub async fn on(url: &str) -> Self {
+        let served = serve(url, None, true).await;
+        Self { served, url: Some(url.to_owned()), folder: tempfile::tempdir().unwrap() }
     }
 
     pub async fn sqlite() -> Self {
@@ -154,6 +158,99 @@ async fn operator_settles_an_operation_that_waits_for_a_person__sqlite() {
     operator_settles_an_operation_that_waits_for_a_person(&Office::sqlite().await).await;
 }
 
+/// Characters are counted, whatever they take in bytes; a person is asked nothing that can be refused at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_can_be_refused_is_refused_before_a_person_is_asked() {
+    let office = Office::sqlite().await;
+    let open = office.admitted().await;
+    let operation = office.admitted().await;
+    assert_eq!(office.record(&operation, "admitted", "needs_reconciliation").await.status, 200);
+    let (settle, hex) = (["operations", "settle"], "07".repeat(16));
+    let entry = format!("test:{hex}");
+    let long = "ü".repeat(256);
+    for (arguments, code, text) in [
+        (&["operations", "settle", "no-id", "--outcome", "failed", "--reason", "r"][..], 2, "a UUID"),
+        (&["operations", "show", "7"], 2, "a UUID"),
+        (
+            &[settle[0], settle[1], operation.as_str(), "--outcome", "failed", "--reason", " "],
+            2,
+            "1 to 1000 characters",
+        ),
+        (
+            &[
+                settle[0],
+                settle[1],
+                operation.as_str(),
+                "--outcome",
+                "failed",
+                "--reason",
+                "r",
+                "--version",
+                "7",
+            ],
+            2,
+            "--version",
+        ),
+        (
+            &[
+                settle[0],
+                settle[1],
+                operation.as_str(),
+                "--outcome",
+                "failed",
+                "--reason",
+                "r",
+                "--reference",
+                &long,
+            ],
+            2,
+            "1 to 255 characters",
+        ),
+        (
+            &[
+                settle[0],
+                settle[1],
+                operation.as_str(),
+                "--outcome",
+                "look-again",
+                "--reason",
+                "r",
+                "--reference",
+                "x",
+            ],
+            2,
+            "--reference",
+        ),
+        (&[settle[0], settle[1], open.as_str(), "--outcome", "failed", "--reason", "r"], 1, "may_be_running"),
+        (&[settle[0], settle[1], open.as_str(), "--outcome", "look-again", "--reason", "r"], 1, "already_so"),
+        (&["grants", "release", "--issuer", ISSUER, "--id", "g", "--reason", "r"], 1, "nothing_held"),
+        (&["grants", "revoke", "--issuer", ISSUER, "--id", "g", "--reason", &long], 2, "1 to 255 characters"),
+        (&["grants", "show", "--issuer", ISSUER, "--id", ""], 2, "1 to 255 bytes"),
+        (&["hold", "begin", "--no-keys", "--prefix", "a:b", "--reason", "r"], 1, "prefix"),
+        (&["hold", "begin", "--keys-for", "401d", "--reason", "r"], 1, "400 days"),
+        (&["hold", "lift", "1", "--reason", "r"], 1, "no_hold"),
+        (&["erase", "--scope-digest", "07", "--reason", "r"], 2, "--scope-digest"),
+        (&["entries", "release", "no-key", "--reason", "r"], 2, "STORED_KEY"),
+        (&["entries", "release", &entry, "--reason", "r"], 1, "no_entry"),
+        (&["entries", "settle", &entry, "--status", "204", "--body", "x", "--reason", "r"], 2, "body"),
+    ] {
+        // Nobody can be asked here, which would be said instead.
+        let (found, told) = said(&office.run("operator", arguments).await);
+        assert!(
+            found == code && told.contains(text) && !told.contains("nobody to ask"),
+            "{arguments:?}: {told}"
+        );
+    }
+    let reference = "ü".repeat(255);
+    let shown = office.json("operator", &["operations", "show", operation.as_str()]).await;
+    let version = shown["version"].as_str().unwrap();
+    let order =
+        ["--outcome", "succeeded", "--reason", "r", "--reference", &reference, "--yes", "--version", version];
+    let done =
+        office.json("operator", &[&[settle[0], settle[1], operation.as_str()], &order[..]].concat()).await;
+    assert_eq!(done["reference"], reference.as_str());
+}
+
 /// An owner between may-submit and its call could make a liar of whoever says that there is nothing.
 async fn nobody_says_failed_while_an_owner_may_be_sending(office: &Office) {
     let settle = async |operation: &OperationId, outcome: &str| {
@@ -167,6 +264,17 @@ async fn nobody_says_failed_while_an_owner_may_be_sending(office: &Office) {
     for outcome in ["failed", "succeeded"] {
         assert_eq!(settle(&operation, outcome).await.1, "may_be_running");
     }
+    // A person reads how long.
+    let version =
+        office.json("operator", &["operations", "show", operation.as_str()]).await["version"].clone();
+    let order = json!({"version": version, "reason": "r", "outcome": "failed"});
+    let path = format!("/v1/operator/operations/{operation}/settle");
+    let detail = office.call("operator", Call::post(&path).json(&order)).await.json()["detail"].clone();
+    let detail = detail.as_str().unwrap();
+    assert!(
+        detail.starts_with("its owner may still send something, for 2") && detail.ends_with(" h more"),
+        "{detail}"
+    );
     assert_eq!(office.record(&operation, "admitted", "unknown").await.status, 200);
     assert_eq!(settle(&operation, "failed").await.1, "may_be_running");
     assert_eq!(settle(&operation, "succeeded").await.0, 200);
@@ -347,6 +455,9 @@ async fn a_person_is_shown_the_operation_and_asked() {
     assert_eq!((&shown["status"], &shown["history"]), (&json!("needs_reconciliation"), &json!([])));
     let (code, text) = office.typed("operator", &settle, "y\n").await;
     assert!(code == 0 && text.contains("failed"), "{text}");
+    let other = office.admitted().await;
+    assert_eq!(office.record(&other, "admitted", "needs_reconciliation").await.status, 200);
+    let settle = ["operations", "settle", other.as_str(), "--outcome", "failed", "--reason", "r"];
     let piped = said(&office.run("operator", &settle).await);
     assert!(piped.0 == 2 && piped.1.contains("nobody to ask"), "{piped:?}");
 }

@@ -201,7 +201,7 @@ async fn answers_of_a_caller_are_erased_from_the_command_line() {
     let erased = office.json("operator", &[&erase[..], &["--yes"]].concat()).await;
     assert_eq!((&erased["answers"], &erased["next"]), (&json!(0), &json!(null)));
     let wrong = office.run("operator", &["erase", "--scope-digest", "abc", "--reason", "r", "--yes"]).await;
-    assert_eq!(said(&wrong).0, 1);
+    assert_eq!(said(&wrong).0, 2);
     let (code, text) =
         office.typed("operator", &["erase", "--scope-digest", &"0".repeat(32), "--reason", "r"], "y\n").await;
     assert!(code == 0 && text.contains("0 answers erased, and 0 of operations"), "{text}");

@@ -120,6 +120,13 @@ impl Browser {
         Ok(text.as_str().unwrap_or_default().to_owned())
     }
 
+    /// How wide an element is, in CSS pixels.
+    pub async fn width(&self, css: &str) -> Result<f64> {
+        let element = self.element("css selector", css).await?;
+        let rect = self.call("GET", &format!("/element/{element}/rect"), &Value::Null).await?;
+        rect["width"].as_f64().context("an element without a width")
+    }
+
     /// Waits until an element says this: what a click has sent is answered in its own time.
     pub async fn says(&self, css: &str, words: &str) -> Result<()> {
         let give_up = Instant::now() + STEP_WITHIN;

@@ -69,8 +69,11 @@ impl Grants {
             metrics::counter!("fencepost_grant_revocations_total", "outcome" => "too_often").increment(1);
             return Err(Refusal::TooOften);
         }
-        if request.reason.is_empty() || request.reason.len() > TEXT_MAX || request.reason.contains('\0') {
-            return Err(Refusal::Malformed("reason: expected 1 to 255 bytes"));
+        if request.reason.is_empty()
+            || request.reason.chars().count() > TEXT_MAX
+            || request.reason.contains('\0')
+        {
+            return Err(Refusal::Malformed("reason: expected 1 to 255 characters"));
         }
         let (key, issuer, expires_at, leeway, retention) = match (&request.token, &request.grant) {
             (Some(_), None) => {

@@ -23,9 +23,9 @@ pub struct Finish {
 }
 
 fn check_reference(reference: Option<&str>) -> Result<(), Refusal> {
-    let long = |text: &str| text.len() > TEXT_MAX || text.contains('\0');
+    let long = |text: &str| text.chars().count() > TEXT_MAX || text.contains('\0');
     if reference.is_some_and(long) {
-        return Err(Refusal::Malformed("reference: expected at most 255 bytes"));
+        return Err(Refusal::Malformed("reference: expected at most 255 characters"));
     }
     Ok(())
 }

@@ -4,16 +4,17 @@ use super::page::{Moment, Viewer, at, csrf, left, next, page, refused_with, rows
 use super::{Form, formed, shown};
 use crate::desk::{AgainOrder, Note, entry_subject};
 use crate::entry::{Ruling, Settle};
-use crate::http::{Api, Problem, again, entries};
+use crate::http::{Api, Problem, again, entries, operations};
 use crate::operator::model::{EntryView, Octets, SettleWith};
 use crate::operator::ruling::ruling;
+use crate::operator::told;
 use crate::operator::{milliseconds, print::duration};
 use crate::store::{Filter, StateName};
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
+use fencepost_protocol::StoreKey;
 use fencepost_protocol::claims::ReleaseCause;
-use fencepost_protocol::{ScopeDigest, StoreKey};
 use maud::{Markup, html};
 
 /// Rows of a page.
@@ -39,7 +40,7 @@ pub async fn list(State(api): State<Api>, headers: HeaderMap, uri: Uri) -> Respo
                     (next("/console/entries", &[
                         ("state", form.get("state")), ("prefix", form.get("prefix")),
                         ("scope", form.get("scope")), ("cause", form.get("cause")),
-                        ("held", form.get("held")), ("after", &last),
+                        ("held", form.get("held")), ("older", form.get("older")), ("after", &last),
                     ]))
                 }
             }
@@ -57,7 +58,7 @@ fn filter(form: &Form, bound: Option<&[String]>) -> Result<Filter, Problem> {
             Some(found.ok_or_else(|| entries::wrong("state", "claimed, completed, unknown or released"))?)
         }
     };
-    let scope = form.filled("scope").map(ScopeDigest::parse).transpose();
+    let older = form.filled("older").map(milliseconds).transpose();
     let wished = form.filled("prefix").map(|prefix| vec![prefix.to_owned()]);
     let prefixes = match (bound, wished) {
         (None, wished) => wished,
@@ -69,9 +70,13 @@ fn filter(form: &Form, bound: Option<&[String]>) -> Result<Filter, Problem> {
     Ok(Filter {
         state,
         prefixes,
-        scope: scope.map_err(|_| entries::wrong("scope", "32 hex digits"))?,
+        scope: form.filled("scope").map(entries::scope).transpose()?,
         cause: form.filled("cause").map(|word| entries::cause(word.to_owned())).transpose()?,
         held: form.filled("held").map(|text| entries::flag("held", text)).transpose()?,
+        older_than_ms: match older.map_err(|why| entries::wrong("older", &why))? {
+            Some(ms) => Some(operations::age("older", ms)?),
+            None => None,
+        },
         after: form.filled("after").map(entries::key).transpose()?,
         limit: PAGE,
     })
@@ -97,8 +102,9 @@ fn filters(form: &Form) -> Markup {
                 }
             }
             label { "Prefix" input name="prefix" value=(form.get("prefix")); }
-            label { "Caller (scope digest)" input name="scope" value=(form.get("scope")) size="34"; }
-            label { "or one stored key" input name="key" size="40"; }
+            label { "Caller (scope as JSON, or its digest)" input name="scope" value=(form.get("scope")) size="26"; }
+            label { "Older than" input name="older" value=(form.get("older")) placeholder="10m" size="6"; }
+            label { "or one stored key" input name="key" size="34"; }
             button type="submit" { "Show" }
         }
     }
@@ -106,10 +112,11 @@ fn filters(form: &Form) -> Markup {
 
 /// A list as a table.
 pub fn table(found: &[EntryView]) -> Markup {
-    rows(&["State", "Since (UTC)", "Ends in", "Why", "Key"], found, "None.", |entry| {
+    rows(&["State", "Since (UTC)", "Age", "Ends in", "Why", "Key"], found, "None.", |entry| {
         html! {
             td { (state(&entry.state)) @if entry.held == Some(true) { " " (state("held")) } }
             td { (at(entry.updated_at_us)) }
+            td { (duration(entry.age_ms())) }
             td { (ends(entry)) }
             td { (entry.cause.as_deref().unwrap_or("").replace('_', " ")) }
             td { a href=(format!("/console/entries/{}", entry.key)) { (entry.key) } }
@@ -167,7 +174,7 @@ pub async fn release(State(api): State<Api>, Path(text): Path<String>, request: 
         at.caller.may_operate(&key)?;
         let form = formed(&at, &parts.headers, body).await?;
         let done = decide(&api, at.caller.name(), key, &form, Ruling::Free(ReleaseCause::Other)).await;
-        Ok(done.unwrap_or_else(|problem| returned(&problem, &at.viewer, &form)))
+        Ok(done.unwrap_or_else(|problem| returned(&problem, &at.viewer, &text, &form)))
     })
     .await
 }
@@ -183,7 +190,7 @@ pub async fn settle(State(api): State<Api>, Path(text): Path<String>, request: R
             Ok(ruling) => decide(&api, at.caller.name(), key, &form, ruling).await,
             Err(problem) => Err(problem),
         };
-        Ok(done.unwrap_or_else(|problem| returned(&problem, &at.viewer, &form)))
+        Ok(done.unwrap_or_else(|problem| returned(&problem, &at.viewer, &text, &form)))
     })
     .await
 }
@@ -203,7 +210,7 @@ pub async fn look_again(State(api): State<Api>, Path(text): Path<String>, reques
         };
         Ok(match again::ask_again(&api, order).await {
             Ok(()) => see(&format!("/console/entries/{key}")),
-            Err(problem) => returned(&problem, &at.viewer, &form),
+            Err(problem) => returned(&problem, &at.viewer, &text, &form),
         })
     })
     .await
@@ -219,9 +226,10 @@ fn ruled(form: &Form) -> Result<Ruling, Problem> {
 }
 
 /// A refused order, with what was typed.
-fn returned(problem: &Problem, viewer: &Viewer, form: &Form) -> Response {
+fn returned(problem: &Problem, viewer: &Viewer, text: &str, form: &Form) -> Response {
     let typed = [("Reason", form.get("reason")), ("Body", form.raw("body"))];
-    refused_with(problem, Some(viewer), &typed)
+    let back = format!("/console/entries/{text}");
+    refused_with(problem, Some(viewer), Some(("the key", &back)), &typed)
 }
 
 fn stated(form: &Form) -> Result<SettleWith, Problem> {
@@ -329,31 +337,18 @@ async fn moments(api: &Api, key: &StoreKey, entry: &EntryView) -> Result<Vec<Mom
         ));
     }
     for line in entry.audit.iter().flatten() {
-        let forced = if line.forced { ", forced" } else { "" };
+        let told = told::order(line);
         all.push(Moment {
             at_us: line.at_us,
-            what: format!(
-                "{}: {} → {}{forced}",
-                line.action.replace('_', " "),
-                line.state_before,
-                line.state_after
-            ),
+            what: told.what,
             who: Some(line.who.clone()),
-            detail: line.reason.clone(),
+            detail: told.detail,
         });
     }
     if let Some(desk) = api.service.store().desk() {
-        for line in desk.lines(entry_subject(key.as_str())).await? {
-            all.push(Moment {
-                at_us: line.at.0,
-                what: if line.action == "look_at_answer" {
-                    "Answer looked at".into()
-                } else {
-                    line.action.replace('_', " ")
-                },
-                who: Some(line.who),
-                detail: line.reason,
-            });
+        for line in desk.lines(entry_subject(key.as_str())).await?.into_iter().map(entries::look) {
+            let told = told::order(&line);
+            all.push(Moment { at_us: line.at_us, what: told.what, who: Some(line.who), detail: told.detail });
         }
     }
     for event in api.service.recent().last(20, |event| event.key == *key) {

@@ -4,6 +4,7 @@
 //! Everything that is shown is escaped by the templates. Stored bodies are hidden until somebody
 //! asks for one with a reason, which is written down first.
 
+mod asked;
 mod audit;
 mod entries;
 mod form;
@@ -19,7 +20,7 @@ use crate::grant::limiter::Limiter;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use form::Form;
@@ -63,6 +64,7 @@ pub fn routes() -> Router<Api> {
         .route("/console/operations", get(operations::list))
         .route("/console/operations/{id}", get(operations::show))
         .route("/console/operations/{id}/settle", post(operations::settle))
+        .layer(axum::middleware::from_fn(asked::remembered))
 }
 
 /// Who is at a page.
@@ -100,7 +102,7 @@ where
 {
     match api.at(headers) {
         Err(problem) => page::refused(&problem, None),
-        Ok(None) => see("/console/login"),
+        Ok(None) => see(asked::LOGIN),
         Ok(Some(at)) => {
             let viewer = Viewer { who: at.viewer.who.clone(), csrf: at.viewer.csrf.clone() };
             match work(at).await {
@@ -119,20 +121,24 @@ async fn formed(at: &At<'_>, headers: &HeaderMap, body: axum::body::Body) -> Res
     Ok(form)
 }
 
-async fn login_page(State(api): State<Api>, headers: HeaderMap) -> Response {
+async fn login_page(State(api): State<Api>, headers: HeaderMap, uri: Uri) -> Response {
+    // A query that can't be read asks for no page.
+    let form = Form::parse(uri.query().unwrap_or_default()).ok();
+    let to = form.as_ref().map_or("", |form| form.raw("to"));
     match api.at(&headers) {
         Err(problem) => page::refused(&problem, None),
-        Ok(Some(_)) => see("/console"),
-        Ok(None) => login_form(&api, StatusCode::OK, None),
+        Ok(Some(_)) => asked::go(to),
+        Ok(None) => login_form(&api, StatusCode::OK, None, to),
     }
 }
 
-fn login_form(api: &Api, status: StatusCode, wrong: Option<&str>) -> Response {
+fn login_form(api: &Api, status: StatusCode, wrong: Option<&str>, to: &str) -> Response {
     let content = html! {
         section.login {
             h1 { "Log in" }
             @if let Some(wrong) = wrong { p.alert role="alert" { (wrong) } }
             form method="post" action="/console/login" {
+                @if let Some(to) = asked::page(to) { input type="hidden" name="to" value=(to); }
                 @if api.tokens.is_open() {
                     p.hint { "This service asks for no tokens: whoever is on this machine may do everything." }
                 } @else {
@@ -149,20 +155,25 @@ fn login_form(api: &Api, status: StatusCode, wrong: Option<&str>) -> Response {
 
 async fn login(State(api): State<Api>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    match begin(&api, &parts, body).await {
-        Ok(response) => response,
-        Err(problem) => login_form(&api, problem.status(), Some(problem.detail())),
-    }
+    let form = match may_begin(&api, &parts.headers) {
+        Ok(()) => Form::read(&parts.headers, body).await,
+        Err(problem) => Err(problem),
+    };
+    let begun = form.map(|form| {
+        let again =
+            |problem: Problem| login_form(&api, problem.status(), Some(problem.detail()), form.raw("to"));
+        begin(&api, &parts, &form).unwrap_or_else(again)
+    });
+    begun.unwrap_or_else(|problem| login_form(&api, problem.status(), Some(problem.detail()), ""))
 }
 
-async fn begin(api: &Api, parts: &Parts, body: axum::body::Body) -> Result<Response, Problem> {
-    let headers = &parts.headers;
-    let console = api.console()?;
+fn may_begin(api: &Api, headers: &HeaderMap) -> Result<(), Problem> {
     own_site(headers)?;
-    if api.tokens.is_open() && !on_loopback(headers) {
-        return Err(elsewhere());
-    }
-    let form = Form::read(headers, body).await?;
+    if api.tokens.is_open() && !on_loopback(headers) { Err(elsewhere()) } else { Ok(()) }
+}
+
+fn begin(api: &Api, parts: &Parts, form: &Form) -> Result<Response, Problem> {
+    let console = api.console()?;
     // Looked at first: what others get wrong must not keep out who has the right one.
     let digest = api.tokens.digest_of(form.get("token"), Role::Operator).map_err(|problem| {
         if console.wrong.take("login", Instant::now()) {
@@ -172,9 +183,9 @@ async fn begin(api: &Api, parts: &Parts, body: axum::body::Body) -> Result<Respo
         Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_often", detail)
     })?;
     let secure = Link::is_encrypted(&parts.extensions)
-        || headers.get("x-forwarded-proto").is_some_and(|proto| proto.as_bytes() == b"https");
+        || parts.headers.get("x-forwarded-proto").is_some_and(|proto| proto.as_bytes() == b"https");
     let cookie = console.sessions.begin(&digest, secure);
-    Ok(with_cookie(see("/console"), &cookie))
+    Ok(with_cookie(asked::go(form.raw("to")), &cookie))
 }
 
 async fn logout(State(api): State<Api>, request: Request) -> Response {
@@ -182,7 +193,7 @@ async fn logout(State(api): State<Api>, request: Request) -> Response {
     let ended = async |at: At<'_>| {
         formed(&at, &parts.headers, body).await?;
         let cookie = api.console()?.sessions.end(&at.session);
-        Ok(with_cookie(see("/console/login"), &cookie))
+        Ok(with_cookie(see(asked::LOGIN), &cookie))
     };
     shown(&api, &parts.headers, ended).await
 }

@@ -7,8 +7,8 @@ use crate::grant::store::read_status;
 use crate::http::operations::{self, OPEN};
 use crate::http::{Api, Problem, entries};
 use crate::operator::desk_model::{EndingWord, OperationView};
-use crate::operator::milliseconds;
 use crate::operator::print::duration;
+use crate::operator::{milliseconds, told};
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
@@ -51,7 +51,8 @@ pub async fn list(State(api): State<Api>, headers: HeaderMap, uri: Uri) -> Respo
                     (next("/console/operations", &[
                         ("status", form.get("status")), ("issuer", form.get("issuer")),
                         ("tenant", form.get("tenant")), ("caller", form.get("caller")),
-                        ("cause", form.get("cause")), ("older", form.get("older")), ("after", &last),
+                        ("cause", form.get("cause")), ("namespace", form.get("namespace")),
+                        ("older", form.get("older")), ("after", &last),
                     ]))
                 }
             }
@@ -73,7 +74,7 @@ fn filter(form: &Form) -> Result<OperationFilter, Problem> {
         statuses,
         issuer: text("issuer"),
         tenant: text("tenant"),
-        caller_namespace: None,
+        caller_namespace: text("namespace"),
         caller_id: text("caller"),
         cause: text("cause"),
         older_than_ms: match older.map_err(|why| entries::wrong("older", &why))? {
@@ -99,6 +100,7 @@ fn filters(form: &Form) -> Markup {
             label { "Issuer" input name="issuer" value=(form.get("issuer")); }
             label { "Tenant" input name="tenant" value=(form.get("tenant")); }
             label { "Caller" input name="caller" value=(form.get("caller")); }
+            label { "Its namespace" input name="namespace" value=(form.get("namespace")); }
             label { "Why" input name="cause" value=(form.get("cause")) placeholder="owner, not_found, ..." size="14"; }
             label { "Older than" input name="older" value=(form.get("older")) placeholder="10m" size="6"; }
             label { "or one operation" input name="id" size="36"; }
@@ -153,7 +155,8 @@ pub async fn settle(State(api): State<Api>, Path(text): Path<String>, request: R
             Ok(_) => see(&format!("/console/operations/{id}")),
             Err(problem) => {
                 let typed = [("Reason", form.get("reason")), ("Reference", form.get("reference"))];
-                refused_with(&problem, Some(&at.viewer), &typed)
+                let back = format!("/console/operations/{id}");
+                refused_with(&problem, Some(&at.viewer), Some(("the operation", &back)), &typed)
             }
         })
     })
@@ -161,14 +164,13 @@ pub async fn settle(State(api): State<Api>, Path(text): Path<String>, request: R
 }
 
 fn one(viewer: &Viewer, seen: &OperationView) -> Response {
-    let ended = matches!(&seen.status[..], "succeeded" | "failed");
     let content = html! {
         h1 { "Operation " span.mono { (seen.operation_id) } }
         section { (facts(seen)) }
         section { h2 { "History" } (timeline(moments(seen))) }
         section {
             h2 { "Decide" }
-            @if ended { p.empty { "Its end is recorded, and an end is never changed." } } @else { (orders(viewer, seen)) }
+            @if seen.has_ended() { p.empty { "Its end is recorded, and an end is never changed." } } @else { (orders(viewer, seen)) }
         }
     };
     page(StatusCode::OK, &seen.operation_id, Some(viewer), &content)
@@ -184,8 +186,10 @@ fn facts(seen: &OperationView) -> Markup {
             @if !seen.tenant.is_empty() { dt { "Tenant" } dd { (seen.tenant) } }
             dt { "Grant" } dd { span.mono { (seen.grant_id) } " of " (seen.issuer) }
             @for (name, value) in &seen.details { dt { (name) } dd.mono { (value) } }
-            dt { "Lease" } dd { (left(seen.lease_left_ms)) }
-            dt { "May be sent for" } dd { (left(seen.submit_left_ms)) }
+            @if !seen.has_ended() {
+                dt { "Lease" } dd { (left(seen.lease_left_ms)) }
+                dt { "May be sent for" } dd { (left(seen.submit_left_ms)) }
+            }
             dt { "Version" } dd.mono { (seen.version) }
         }
     }
@@ -198,16 +202,9 @@ fn moments(seen: &OperationView) -> Vec<Moment> {
         who: Some(seen.caller.clone()),
         detail: String::new(),
     }];
-    let told = seen.history.iter().flatten().map(|event| Moment {
-        at_us: event.at_us,
-        what: format!(
-            "{}: {} → {}",
-            event.step.replace('_', " "),
-            event.result,
-            event.status.replace('_', " ")
-        ),
-        who: Some(event.who.clone()),
-        detail: event.detail.clone(),
+    let told = seen.history.iter().flatten().map(|event| {
+        let line = told::event(event);
+        Moment { at_us: event.at_us, what: line.what, who: Some(event.who.clone()), detail: line.detail }
     });
     all.extend(told);
     if !all.iter().any(|moment| moment.at_us == seen.updated_at_us) {

@@ -101,11 +101,17 @@ pub fn csrf(viewer: &Viewer) -> Markup {
 
 /// What was refused, as a page.
 pub fn refused(problem: &Problem, viewer: Option<&Viewer>) -> Response {
-    refused_with(problem, viewer, &[])
+    refused_with(problem, viewer, None, &[])
 }
 
-/// The same for an order, with what a person had typed, so that it is not lost.
-pub fn refused_with(problem: &Problem, viewer: Option<&Viewer>, typed: &[(&str, &str)]) -> Response {
+/// The same for an order: with the way back to what it was about, and what a person had typed, so that
+/// it is not lost.
+pub fn refused_with(
+    problem: &Problem,
+    viewer: Option<&Viewer>,
+    about: Option<(&str, &str)>,
+    typed: &[(&str, &str)],
+) -> Response {
     metrics::counter!("fencepost_problems_total", "code" => problem.code()).increment(1);
     let content = html! {
         h1 { "Nothing was done" }
@@ -118,7 +124,10 @@ pub fn refused_with(problem: &Problem, viewer: Option<&Viewer>, typed: &[(&str, 
                 }
             }
         }
-        p { a href="/console" { "Back to the overview" } }
+        p {
+            @if let Some((name, path)) = about { a href=(path) { "Look at " (name) " again" } " · " }
+            a href="/console" { "Back to the overview" }
+        }
     };
     page(problem.status(), "Nothing was done", viewer, &content)
 }

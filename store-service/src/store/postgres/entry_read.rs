@@ -65,8 +65,9 @@ async fn read(session: &Session, clock: &Clock, op: &Op) -> Result<Read, RunErro
             let after = filter.after.as_ref().map(StoreKey::as_str);
             let limit = i64::from(filter.limit);
             let (prefixes, cause, held) = (&filter.prefixes, &filter.cause, &filter.held);
-            let params: [&(dyn ToSql + Sync); 8] =
-                [&state, prefixes, &scope, &after, &limit, &now, cause, held];
+            let age = filter.older_than_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
+            let params: [&(dyn ToSql + Sync); 9] =
+                [&state, prefixes, &scope, &after, &limit, &now, cause, held, &age];
             let rows = session.query(Name::EntryList, &params).await?;
             let listed = |row: &tokio_postgres::Row| Ok(Entry { held: row.try_get("held")?, ..entry(row)? });
             Ok(Read::Entries(rows.iter().map(listed).collect::<Result<_, BadRow>>()?))

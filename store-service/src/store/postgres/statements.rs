@@ -99,7 +99,7 @@ pub static ALL: [Sql; COUNT] = [
         ]
     ),
     sql!("entry_show", hot = true, [TEXT, BOOL, TIMESTAMPTZ]),
-    sql!("entry_list", hot = false, [TEXT, TEXT_ARRAY, BYTEA, TEXT, INT8, TIMESTAMPTZ, TEXT, BOOL]),
+    sql!("entry_list", hot = false, [TEXT, TEXT_ARRAY, BYTEA, TEXT, INT8, TIMESTAMPTZ, TEXT, BOOL, INT8]),
     sql!("entry_audit", hot = false, [TEXT]),
     sql!("instance_beat", hot = false, [TEXT, INT8, INT8, TIMESTAMPTZ]),
     sql!("instance_leave", hot = false, [TEXT]),

@@ -29,6 +29,7 @@ pub fn list(tx: &Transaction<'_>, clock: &Clock, filter: &Filter) -> Result<Vec<
         filter.limit,
         &filter.cause,
         filter.held,
+        filter.claimed_by(now).map(|by| by.0),
     ))?;
     let mut entries = Vec::new();
     while let Some(row) = rows.next()? {

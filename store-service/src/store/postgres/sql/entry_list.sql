@@ -7,6 +7,7 @@
 --
 -- $1 state (null: any) $2 prefixes (null: any) $3 scope (null: any) $4 keys behind this one (null: all)
 -- $5 limit $6 now (null: the database's clock) $7 cause (null: any) $8 held? (null: any)
+-- $9 age since the claim, at least, in milliseconds (null: any)
 SELECT false AS wrote, false AS waited, c.now, e.key, e.state, e.token, e.fence, e.scheme, e.fingerprint, e.scope,
        e.dead_tokens, e.lease_until, e.run_until, e.on_lost, e.claim_ttl_ms, e.unknown_ttl_ms, e.until, e.cause,
        e.status, NULL::bytea AS headers, NULL::bytea AS body,
@@ -33,5 +34,6 @@ WHERE e.until > c.now
   AND ($4::text IS NULL OR e.key > $4::text COLLATE "C")
   AND ($7::text IS NULL OR e.cause = $7::text)
   AND ($8::bool IS NULL OR h.held = $8::bool)
+  AND ($9::int8 IS NULL OR e.created_at <= c.now - $9::int8 * interval '1 millisecond')
 ORDER BY e.key
 LIMIT $5::int8

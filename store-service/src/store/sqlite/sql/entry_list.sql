@@ -1,6 +1,7 @@
 -- Live entries in the order of their keys, without their answers, and whether a hold that stands keeps them
 -- from running (the conditions are those of a claim under a hold). ?1 state, ?2 prefixes as a JSON list,
--- ?3 scope, ?4 keys behind this one (each null: any), ?5 now, ?6 limit, ?7 cause, ?8 held (each null: any).
+-- ?3 scope, ?4 keys behind this one (each null: any), ?5 now, ?6 limit, ?7 cause, ?8 held,
+-- ?9 claimed by then (each null: any).
 SELECT e.*
 FROM (
     SELECT key, state, token, fence, scheme, fingerprint, scope, dead_tokens,
@@ -25,6 +26,7 @@ FROM (
       AND (?3 IS NULL OR scope = ?3)
       AND (?4 IS NULL OR key > ?4)
       AND (?7 IS NULL OR cause = ?7)
+      AND (?9 IS NULL OR created_at <= ?9)
 ) AS e
 WHERE ?8 IS NULL OR e.held = ?8
 ORDER BY e.key
