@@ -15,8 +15,8 @@ use crate::store::postgres::{self, Postgres};
 use crate::store::sqlite::Sqlite;
 use crate::store::{Clock, OpenError, Store, StoreKind, StoreUrl};
 use crate::tls::listener::ListenerFiles;
-use crate::tls::{ListenerTls, TlsFileError};
-use crate::trace::Traces;
+use crate::tls::{ClientTls, ListenerTls, TlsFileError, Trust};
+use crate::trace::{Traces, TracesError};
 use crate::waiters::Waiters;
 use crate::{heartbeat, log, metric, operator, sweep, waiters};
 use clap::{Args, Parser, Subcommand};
@@ -105,6 +105,10 @@ struct Serve {
     #[arg(long, env = "FENCEPOST_TLS_CLIENT_CA", value_name = "FILE", requires_all = ["tls_cert", "token_file"])]
     tls_client_ca: Option<PathBuf>,
 
+    /// Revocation lists of these authorities, in PEM, one of each: a certificate in them is refused.
+    #[arg(long, env = "FENCEPOST_TLS_CLIENT_CRL", value_name = "FILE", requires = "tls_client_ca")]
+    tls_client_crl: Option<PathBuf>,
+
     /// Most connections at once; more wait to be accepted.
     #[arg(long, env = "FENCEPOST_CONNECTIONS_MAX", default_value_t = Limits::default().connections_max, value_name = "N",
           value_parser = connections)]
@@ -161,9 +165,21 @@ struct Serve {
           value_parser = seconds)]
     sweep_interval: Duration,
 
-    /// Where traces go, by OTLP over HTTP: the collector's whole URL, without TLS.
+    /// Where traces go, by OTLP over HTTP or HTTPS: the collector's whole URL.
     #[arg(long, env = "FENCEPOST_OTLP_ENDPOINT", value_name = "URL")]
     otlp_endpoint: Option<String>,
+
+    /// Authorities of the collector's certificate, in PEM [default: the system's].
+    #[arg(long, env = "FENCEPOST_OTLP_CA", value_name = "FILE", requires = "otlp_endpoint")]
+    otlp_ca: Option<PathBuf>,
+
+    /// Client certificate for the collector, in PEM.
+    #[arg(long, env = "FENCEPOST_OTLP_CERT", value_name = "FILE", requires_all = ["otlp_endpoint", "otlp_key"])]
+    otlp_cert: Option<PathBuf>,
+
+    /// Its private key, in PEM.
+    #[arg(long, env = "FENCEPOST_OTLP_KEY", value_name = "FILE", requires = "otlp_cert")]
+    otlp_key: Option<PathBuf>,
 
     /// How long requests in flight may take after SIGTERM, in seconds.
     #[arg(long, env = "FENCEPOST_DRAIN_TIMEOUT", default_value = "10", value_name = "SECONDS",
@@ -265,7 +281,7 @@ pub enum StartError {
     System(#[from] std::io::Error),
     /// Traces can't be sent there.
     #[error("--otlp-endpoint: {0}; expected a URL such as http://127.0.0.1:4318/v1/traces")]
-    Traces(#[from] opentelemetry_otlp::ExporterBuildError),
+    Traces(#[from] crate::trace::TracesError),
     /// Metrics could not be set up.
     #[error("metrics: {0}")]
     Metrics(String),
@@ -275,7 +291,7 @@ impl Cli {
     /// Runs the command.
     pub async fn run(self) -> Result<ExitCode, StartError> {
         let traces = match &self.command {
-            Command::Serve(serve) => serve.otlp_endpoint.as_deref().map(Traces::to).transpose()?,
+            Command::Serve(serve) => serve.traces()?,
             _ => None,
         };
         log::init(traces.as_ref());
@@ -341,6 +357,23 @@ pub(crate) async fn open_store(url: &StoreUrl) -> Result<Arc<dyn Store>, StartEr
 }
 
 impl Serve {
+    fn traces(&self) -> Result<Option<Traces>, StartError> {
+        let Some(endpoint) = &self.otlp_endpoint else { return Ok(None) };
+        let own = match (self.otlp_cert.as_deref(), self.otlp_key.as_deref()) {
+            (Some(cert), Some(key)) => Some((("--otlp-cert", cert), ("--otlp-key", key))),
+            _ => None,
+        };
+        let tls = || ClientTls::open(Trust::of("--otlp-ca", self.otlp_ca.as_deref()), own);
+        let tls = if endpoint.starts_with("https://") {
+            Some(tls()?)
+        } else if self.otlp_ca.is_some() || own.is_some() {
+            return Err(TracesError("found certificates for a collector without https".into()).into());
+        } else {
+            None
+        };
+        Ok(Some(Traces::to(endpoint, tls)?))
+    }
+
     fn tls(&self, tokens: &Tokens) -> Result<Option<ListenerTls>, StartError> {
         match (self.tls_client_ca.is_some(), tokens.know_certificates()) {
             (true, false) => {
@@ -358,7 +391,12 @@ impl Serve {
             (true, true) | (false, false) => {}
         }
         let (Some(cert), Some(key)) = (self.tls_cert.clone(), self.tls_key.clone()) else { return Ok(None) };
-        let files = ListenerFiles { cert, key, client_ca: self.tls_client_ca.clone() };
+        let files = ListenerFiles {
+            cert,
+            key,
+            client_ca: self.tls_client_ca.clone(),
+            client_crl: self.tls_client_crl.clone(),
+        };
         Ok(Some(ListenerTls::open(files)?))
     }
 

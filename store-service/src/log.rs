@@ -63,7 +63,7 @@ mod tests {
 
     #[tokio::test]
     async fn with_a_collector_only_the_programs_own_spans_are_made() {
-        let traces = Traces::to("http://127.0.0.1:9/v1/traces").expect("an endpoint");
+        let traces = Traces::to("http://127.0.0.1:9/v1/traces", None).expect("an endpoint");
         let subscriber = registry().with(lines(EnvFilter::new("info"))).with(traces.layer());
         tracing::subscriber::with_default(subscriber, || {
             assert!(tracing::trace_span!(target: "h2", "frame").is_disabled());

@@ -8,19 +8,19 @@
 //! A collector that is away or slow costs spans, never a call: they are sent by a thread of its
 //! own out of a bounded queue, and dropped when it is full.
 
+use crate::tls::{ClientTls, Dial};
 use axum::extract::{MatchedPath, Request};
 use axum::http::HeaderMap;
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper::client::conn::http1::handshake;
+use hyper_util::rt::TokioIo;
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_http::{HttpClient, HttpError};
-use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -44,15 +44,27 @@ const ANSWER_MAX: usize = 64 * 1024;
 /// Where spans go. Whoever has it ends it, so that the last ones are sent.
 pub struct Traces(SdkTracerProvider);
 
+/// An endpoint that can't be used; why.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct TracesError(pub String);
+
 impl Traces {
-    /// To a collector: `endpoint` is the whole URL, usually `http://HOST:4318/v1/traces`.
-    pub fn to(endpoint: &str) -> Result<Self, ExporterBuildError> {
+    /// To a collector: `endpoint` is the whole URL, usually `http://HOST:4318/v1/traces`. With TLS it
+    /// is `https`, and the collector is verified.
+    pub fn to(endpoint: &str, tls: Option<ClientTls>) -> Result<Self, TracesError> {
+        let wrong = || TracesError(format!("found {endpoint:?}"));
+        let url: hyper::Uri = endpoint.parse().map_err(|_| wrong())?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let authority = url.authority().filter(|_| url.scheme_str() == Some(scheme)).ok_or_else(wrong)?;
+        let dial = Dial::new(authority.as_str(), tls).map_err(TracesError)?;
         let exporter = SpanExporter::builder()
             .with_http()
-            .with_http_client(Sender::new(Handle::current()))
+            .with_http_client(Sender { dial, runtime: Handle::current() })
             .with_endpoint(endpoint)
             .with_timeout(SEND_TIMEOUT)
-            .build()?;
+            .build()
+            .map_err(|error| TracesError(error.to_string()))?;
         let resource = Resource::builder().with_service_name("fencepost-store").build();
         let provider =
             SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
@@ -83,31 +95,37 @@ impl Traces {
     }
 }
 
-/// Sends over plain HTTP on the service's runtime, for the exporter's thread, which has none.
+/// Sends on the service's runtime, for the exporter's thread, which has none; a connection for each
+/// batch, which is one in some seconds.
 #[derive(Debug)]
 struct Sender {
-    client: Client<HttpConnector, Full<Bytes>>,
+    dial: Dial,
     runtime: Handle,
 }
 
-impl Sender {
-    fn new(runtime: Handle) -> Self {
-        Self { client: Client::builder(TokioExecutor::new()).build_http(), runtime }
-    }
+async fn send(dial: &Dial, request: hyper::Request<Bytes>) -> Result<hyper::Response<Bytes>, HttpError> {
+    let (mut head, body) = request.into_parts();
+    let authority = head.uri.authority().map(ToString::to_string).unwrap_or_default();
+    head.headers.insert(hyper::header::HOST, authority.parse()?);
+    // The path alone, as one asks a server that is no proxy.
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    head.uri = path.parse()?;
+    let (mut send, connection) = handshake(TokioIo::new(dial.connect().await?)).await?;
+    let driver = tokio::spawn(connection);
+    let reply = send.send_request(hyper::Request::from_parts(head, Full::new(body))).await?;
+    let (head, body) = reply.into_parts();
+    let body = Limited::new(body, ANSWER_MAX).collect().await?.to_bytes();
+    driver.abort();
+    Ok(hyper::Response::from_parts(head, body))
 }
 
 #[async_trait::async_trait]
 impl HttpClient for Sender {
     async fn send_bytes(&self, request: hyper::Request<Bytes>) -> Result<hyper::Response<Bytes>, HttpError> {
-        let client = self.client.clone();
-        let sent = self.runtime.spawn(async move {
-            let exchange = async {
-                let (head, body) = client.request(request.map(Full::new)).await?.into_parts();
-                let body = Limited::new(body, ANSWER_MAX).collect().await?.to_bytes();
-                Ok::<_, HttpError>(hyper::Response::from_parts(head, body))
-            };
-            tokio::time::timeout(SEND_TIMEOUT, exchange).await?
-        });
+        let dial = self.dial.clone();
+        let sent = self
+            .runtime
+            .spawn(async move { tokio::time::timeout(SEND_TIMEOUT, send(&dial, request)).await? });
         sent.await?
     }
 }

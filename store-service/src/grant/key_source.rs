@@ -6,20 +6,19 @@
 //! then nothing is accepted. Only the configured URL is ever asked, and it is never taken from a
 //! token. Race: callers that need a reading at once wait for one.
 //!
-//! The service speaks no TLS, so the URL is `http` on this machine: a proxy beside the service
-//! reaches the issuer. A host elsewhere is refused, because whoever sits on the way could put in a
-//! key.
+//! The URL is `https`, or `http` on this machine, where a proxy beside the service reaches the issuer.
+//! A host elsewhere without TLS is refused, because whoever sits on the way could put in a key.
 
 use super::duration::Span;
 use super::keys::KeySet;
+use crate::tls::{ClientTls, Dial, Trust};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::Request;
 use hyper_util::rt::TokioIo;
-use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 /// How long one reading may take.
@@ -49,7 +48,7 @@ pub enum KeySource {
 
 /// Keys behind a URL.
 pub struct Remote {
-    address: SocketAddr,
+    dial: Dial,
     authority: String,
     path: String,
     refresh_min: Duration,
@@ -71,32 +70,39 @@ impl KeySource {
         Self::Fixed(Arc::new(keys))
     }
 
-    /// Keys behind a URL.
-    pub fn url(url: &str, refresh_min: Span, max_age: Span) -> Result<Self, KeySourceError> {
-        let wrong = || {
-            KeySourceError(
-                "expected http://127.0.0.1:PORT/PATH or another loopback address: a proxy beside the service \
-                 that speaks TLS with the issuer"
-                    .into(),
-            )
+    /// Keys behind a URL; with `https` its certificate is one of the authorities in `ca`, or of the
+    /// system's.
+    pub fn url(
+        url: &str,
+        ca: Option<&Path>,
+        refresh_min: Span,
+        max_age: Span,
+    ) -> Result<Self, KeySourceError> {
+        let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
+            (Some(rest), _) => {
+                let tls = ClientTls::open(Trust::of("ca_file", ca), None);
+                (Some(tls.map_err(|error| KeySourceError(error.to_string()))?), rest)
+            }
+            (None, Some(_)) if ca.is_some() => {
+                return Err(KeySourceError("found ca_file with http; expected https://HOST/PATH".into()));
+            }
+            (None, Some(rest)) => (None, rest),
+            (None, None) => return Err(KeySourceError("expected https://HOST/PATH".into())),
         };
-        let rest = url.strip_prefix("http://").ok_or_else(wrong)?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let literal = if authority.contains(':') { authority.to_owned() } else { format!("{authority}:80") };
-        let literal = literal.replace("localhost:", "127.0.0.1:");
-        let address: SocketAddr = literal.parse().map_err(|_| wrong())?;
-        let loopback = match address.ip() {
-            IpAddr::V4(ip) => ip.is_loopback(),
-            IpAddr::V6(ip) => ip.is_loopback(),
-        };
-        if !loopback {
-            return Err(wrong());
+        let dial = Dial::new(authority, tls).map_err(KeySourceError)?;
+        if !dial.is_encrypted() && !dial.is_loopback() {
+            return Err(KeySourceError(
+                "found http to another machine; expected https://HOST/PATH, or http to 127.0.0.1, [::1] or \
+                 localhost, where a proxy speaks TLS onwards: whoever sits on the way could put in a key"
+                    .into(),
+            ));
         }
         if refresh_min == Span::default() || max_age == Span::default() {
             return Err(KeySourceError("refresh_min, max_age: expected more than zero".into()));
         }
         Ok(Self::Url(Box::new(Remote {
-            address,
+            dial,
             authority: authority.to_owned(),
             path: format!("/{path}"),
             refresh_min: refresh_min.duration(),
@@ -175,7 +181,7 @@ impl Remote {
 
     async fn fetch(&self) -> Result<KeySet, String> {
         let told = |error: &dyn std::fmt::Display| error.to_string();
-        let stream = TcpStream::connect(self.address).await.map_err(|error| told(&error))?;
+        let stream = self.dial.connect().await?;
         let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| told(&error))?;

@@ -1,7 +1,7 @@
 //! Calls to a running service, over HTTP or HTTPS.
 
 use super::model::ProblemView;
-use crate::tls::ClientTls;
+use crate::tls::{ClientTls, Dial, Trust};
 use bytes::Bytes;
 use clap::Args;
 use http_body_util::{BodyExt, Full, Limited};
@@ -11,10 +11,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
 
 /// How long a call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -37,12 +33,12 @@ pub struct ClientArgs {
     #[arg(long, value_name = "NAME")]
     token_env: Option<String>,
 
-    /// Authorities of the service's certificate, in PEM; needed with https.
+    /// Authorities of the service's certificate, in PEM [default: the system's].
     #[arg(long, env = "FENCEPOST_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
 
     /// Client certificate in place of a token, in PEM.
-    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "ca"])]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
     /// Its private key, in PEM.
@@ -52,17 +48,27 @@ pub struct ClientArgs {
 
 impl ClientArgs {
     fn tls(&self) -> Result<ClientTls, CallError> {
-        let ca = self.ca.as_deref().ok_or_else(|| {
-            let url = &self.url;
-            CallError::Setting(format!(
-                "--url {url}: expected --ca FILE with the authorities of its certificate"
-            ))
-        })?;
         let own = match (self.tls_cert.as_deref(), self.tls_key.as_deref()) {
             (Some(cert), Some(key)) => Some((("--tls-cert", cert), ("--tls-key", key))),
             _ => None,
         };
-        ClientTls::open(("--ca", ca), own).map_err(|error| CallError::Setting(error.to_string()))
+        let trust = Trust::of("--ca", self.ca.as_deref());
+        ClientTls::open(trust, own).map_err(|error| CallError::Setting(error.to_string()))
+    }
+
+    fn dial(&self) -> Result<Dial, CallError> {
+        let url = &self.url;
+        let wrong = |why: String| CallError::Setting(format!("--url {url}: {why}"));
+        let tls = match self.url.scheme_str() {
+            Some("https") => Some(self.tls()?),
+            Some("http") if self.ca.is_some() || self.tls_cert.is_some() => {
+                return Err(wrong("found certificates for a service without https".into()));
+            }
+            Some("http") => None,
+            _ => return Err(wrong("expected http://HOST:PORT or https://HOST:PORT".into())),
+        };
+        let authority = self.url.authority().map_or("", hyper::http::uri::Authority::as_str);
+        Dial::new(authority, tls).map_err(wrong)
     }
 }
 
@@ -83,29 +89,18 @@ pub enum CallError {
 /// The service.
 pub struct Client {
     url: Uri,
-    host: String,
-    address: String,
-    tls: Option<ClientTls>,
+    dial: Dial,
     token: Option<String>,
 }
 
 impl Client {
     /// Reads the settings.
     pub fn new(args: &ClientArgs) -> Result<Self, CallError> {
-        let (host, usual, tls) = match (args.url.scheme_str(), args.url.host()) {
-            (Some("http"), Some(host)) => (host, 80, None),
-            (Some("https"), Some(host)) => (host, 443, Some(args.tls()?)),
-            _ => {
-                let url = &args.url;
-                return Err(CallError::Setting(format!(
-                    "--url {url}: expected http://HOST:PORT or https://HOST:PORT"
-                )));
-            }
-        };
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = args.url.port_u16().unwrap_or(usual);
-        let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        Ok(Self { url: args.url.clone(), host, address, tls, token: token(args)? })
+        let (dial, token) = (args.dial()?, token(args)?);
+        if token.is_some() && !dial.is_encrypted() && !dial.is_loopback() {
+            eprintln!("--url {}: the token travels in clear; expected https", args.url);
+        }
+        Ok(Self { url: args.url.clone(), dial, token })
     }
 
     /// `GET`
@@ -138,31 +133,16 @@ impl Client {
     }
 
     async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<(StatusCode, Bytes), CallError> {
-        let stream = TcpStream::connect(&self.address).await.map_err(|error| self.unreachable(error))?;
-        let Some(tls) = &self.tls else { return self.send_over(stream, method, path, body).await };
-        let name = ServerName::try_from(self.host.clone()).map_err(|error| self.unreachable(error))?;
-        let connected = TlsConnector::from(tls.config()).connect(name, stream).await;
-        self.send_over(connected.map_err(|error| self.unreachable(error))?, method, path, body).await
-    }
-
-    async fn send_over<S>(
-        &self,
-        stream: S,
-        method: Method,
-        path: &str,
-        body: Bytes,
-    ) -> Result<(StatusCode, Bytes), CallError>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+        let stream = self.dial.connect().await.map_err(|error| self.unreachable(error))?;
         let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.unreachable(error))?;
         tokio::spawn(connection);
+        let authority = self.url.authority().map_or("", hyper::http::uri::Authority::as_str);
         let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::HOST, &self.address)
+            .header(header::HOST, authority)
             .header(header::CONTENT_TYPE, "application/json");
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));

@@ -7,13 +7,13 @@ use super::answer::Reply;
 use super::sign::{KEY_ID_HEADER, SIGNATURE_HEADER, SigningKey, TIMESTAMP_HEADER};
 use super::targets::Targets;
 use super::template::Template;
+use crate::tls::Dial;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request, header};
 use hyper_util::rt::TokioIo;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 /// One endpoint.
@@ -23,6 +23,8 @@ pub struct Endpoint {
     pub method: Method,
     /// Where, with places.
     pub url: Template,
+    /// The way there.
+    pub dial: Dial,
     /// How long one request may take, connecting included.
     pub timeout: Duration,
     /// The keys that go with a request that does something.
@@ -74,11 +76,8 @@ impl Drop for Line {
 impl Endpoint {
     /// Opens a connection; says why there is none.
     pub async fn connect(&self) -> Result<Line, String> {
-        let authority = self.url.authority();
-        let port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let address = if port { authority.to_owned() } else { format!("{authority}:80") };
         let open = async {
-            let stream = TcpStream::connect(&address).await.map_err(|error| error.to_string())?;
+            let stream = self.dial.connect().await?;
             handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())
         };
         let (send, connection) =

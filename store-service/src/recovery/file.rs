@@ -63,6 +63,17 @@ pub struct ProviderIn {
     pub breaker: BreakerIn,
     #[serde(default)]
     pub allow_plaintext_network: bool,
+    #[serde(default)]
+    pub tls: Option<TlsIn>,
+}
+
+/// What TLS with a provider needs beyond the system's authorities.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsIn {
+    pub ca_file: Option<PathBuf>,
+    pub cert_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
 }
 
 /// The key that signs.

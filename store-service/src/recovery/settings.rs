@@ -7,7 +7,9 @@ use super::answer::ANSWER_MAX;
 use super::backoff::Backoff;
 use super::breaker::BreakerLimits;
 use super::endpoint::Endpoint;
-use super::file::{ContractIn, EndpointIn, File, KeysIn, MethodIn, OperationsIn, ProviderIn, SubmitIn};
+use super::file::{
+    ContractIn, EndpointIn, File, KeysIn, MethodIn, OperationsIn, ProviderIn, SubmitIn, TlsIn,
+};
 use super::plan::{Contract, GiveUp};
 use super::provider::{KeysAt, OperationsAt, Provider};
 use super::sign::SigningKey;
@@ -15,8 +17,10 @@ use super::targets::Targets;
 use super::template::{Places, Template};
 use crate::grant::duration::Span;
 use crate::grant::timing::ExecutionTimings;
+use crate::tls::{ClientTls, Dial, Trust};
 use fencepost_protocol::StoreKey;
 use hyper::Method;
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -182,7 +186,8 @@ impl ProviderIn {
             format!("sign.key_file: {}: {error}; expected a readable file", file.display())
         })?;
         let key = SigningKey::parse(&self.sign.key_id, &text).map_err(|why| format!("sign: {why}"))?;
-        let maker = Maker { key, timings, anywhere: self.allow_plaintext_network };
+        let tls = ProviderTls { entry: self.tls, base, opened: OnceCell::new() };
+        let maker = Maker { key, timings, anywhere: self.allow_plaintext_network, tls };
         let operations = self
             .operations
             .map(|at| at.checked(&maker, served).map_err(|why| format!("operations.{why}")))
@@ -191,9 +196,40 @@ impl ProviderIn {
             .keys
             .map(|at| at.checked(&maker, served).map_err(|why| format!("keys.{why}")))
             .transpose()?;
+        if maker.tls.entry.is_some() && maker.tls.opened.get().is_none() {
+            return Err("tls: found it, and no url with https; expected one".into());
+        }
         let breaker =
             BreakerLimits { failures: self.breaker.failures, open_for: self.breaker.open_for.duration() };
         Ok(Provider::new(name.to_owned(), operations, keys, self.concurrency, breaker))
+    }
+}
+
+/// What a provider's `https` URLs are asked with; read when there is one.
+struct ProviderTls<'a> {
+    entry: Option<TlsIn>,
+    base: &'a Path,
+    opened: OnceCell<ClientTls>,
+}
+
+impl ProviderTls<'_> {
+    fn get(&self) -> Result<ClientTls, String> {
+        if let Some(tls) = self.opened.get() {
+            return Ok(tls.clone());
+        }
+        let entry = self.entry.as_ref();
+        let file = |file: Option<&PathBuf>| file.map(|file| self.base.join(file));
+        let ca = file(entry.and_then(|entry| entry.ca_file.as_ref()));
+        let cert = file(entry.and_then(|entry| entry.cert_file.as_ref()));
+        let key = file(entry.and_then(|entry| entry.key_file.as_ref()));
+        let own = match (cert.as_deref(), key.as_deref()) {
+            (None, None) => None,
+            (Some(cert), Some(key)) => Some((("tls.cert_file", cert), ("tls.key_file", key))),
+            _ => return Err("tls: found one of cert_file and key_file; expected both or none".into()),
+        };
+        let tls = ClientTls::open(Trust::of("tls.ca_file", ca.as_deref()), own);
+        let tls = tls.map_err(|error| error.to_string())?;
+        Ok(self.opened.get_or_init(|| tls).clone())
     }
 }
 
@@ -202,18 +238,20 @@ struct Maker<'a> {
     key: SigningKey,
     timings: &'a ExecutionTimings,
     anywhere: bool,
+    tls: ProviderTls<'a>,
 }
 
 impl Maker<'_> {
     fn endpoint(&self, entry: EndpointIn, places: Places, usual: (Method, Span)) -> Result<Endpoint, String> {
         let url = Template::parse(&entry.url, places).map_err(|why| format!("url: {why}"))?;
-        let host = url.authority();
-        let here = ["127.0.0.1", "[::1]", "localhost"];
-        let loopback = here.iter().any(|name| host == *name || host.starts_with(&format!("{name}:")));
-        if !loopback && !self.anywhere {
+        let tls = if url.is_encrypted() { Some(self.tls.get()?) } else { None };
+        let dial = Dial::new(url.authority(), tls).map_err(|why| format!("url: {why}"))?;
+        if !dial.is_encrypted() && !dial.is_loopback() && !self.anywhere {
+            let host = url.authority();
             return Err(format!(
-                "url: found the host {host}; expected 127.0.0.1, [::1] or localhost, where a proxy speaks TLS \
-                 onwards, or allow_plaintext_network: true: whoever sits on the way could invent answers"
+                "url: found http to the host {host}; expected https, or 127.0.0.1, [::1] or localhost, where a \
+                 proxy speaks TLS onwards, or allow_plaintext_network: true: whoever sits on the way could \
+                 invent answers"
             ));
         }
         let timeout = entry.timeout.unwrap_or(usual.1);
@@ -234,6 +272,7 @@ impl Maker<'_> {
         Ok(Endpoint {
             method,
             url,
+            dial,
             timeout: timeout.duration(),
             targets: Targets::OperationId,
             key: self.key.clone(),

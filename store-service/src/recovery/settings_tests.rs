@@ -63,6 +63,7 @@ fn what_can_not_be_right_is_refused_with_its_path_and_both_values() {
         ("{lookup: true, ", "{", "providers.billing.operations.contract"),
         ("127.0.0.1:9100/credits/", "billing.example/credits/", "allow_plaintext_network"),
         ("127.0.0.1:9100/credits/", "127.0.0.1.example/credits/", "allow_plaintext_network"),
+        ("concurrency: 2", "tls: {}", "providers.billing.tls: found it, and no url with https"),
         ("credits/{operation_id}", "credits/{operation}", "providers.billing.operations.lookup.url"),
         ("credits/{operation_id}", "credits/x", "names no {operation_id}"),
         ("?fence={fence}", "", "{key} and {fence}"),
@@ -96,6 +97,36 @@ fn an_issuer_that_the_service_does_not_know_is_refused() {
     let error = settings.check_issuers(|issuer| issuer == "https://other.example").unwrap_err();
     assert!(error.contains("providers.billing.operations.issuers"), "{error}");
     assert!(error.contains("https://approvals.example") && error.contains("--issuers"), "{error}");
+}
+
+#[test]
+fn a_provider_elsewhere_is_asked_over_https_with_the_files_that_are_named() {
+    let encrypted = GOOD.replace("http://127.0.0.1:9100", "https://billing.example");
+    let folder = tempfile::tempdir().unwrap();
+    let authority = fencepost_rig::authority::Authority::new();
+    let own = authority.issue(vec![]);
+    for (name, text) in [("ca", &authority.pem()), ("cert", &own.cert_pem), ("key", &own.key_pem)] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    std::fs::write(folder.path().join("recovery.key"), "0b".repeat(32)).unwrap();
+    let parse = |tls: &str| {
+        let text = encrypted.replace("    concurrency: 2", &format!("    tls: {tls}"));
+        Settings::parse(&text, folder.path(), &ExecutionTimings::default())
+    };
+    let settings = parse("{ca_file: ca, cert_file: cert, key_file: key}").unwrap();
+    let provider = settings.of_issuer("https://approvals.example").unwrap();
+    let at = provider.operations.as_ref().unwrap().lookup.as_ref().unwrap();
+    assert_eq!(format!("{:?}", at.dial), "https://billing.example:443");
+    for (tls, says) in [
+        ("{ca_file: nowhere}", "tls.ca_file"),
+        ("{ca_file: key}", "tls.ca_file"),
+        ("{ca_file: ca, cert_file: cert}", "both or none"),
+        ("{ca_file: ca, cert_file: key, key_file: key}", "tls.cert_file"),
+        ("{ca_file: ca, ca: ca}", "unknown field"),
+    ] {
+        let error = parse(tls).err().unwrap();
+        assert!(error.contains("providers.billing") && error.contains(says), "{tls}: {error}");
+    }
 }
 
 #[test]

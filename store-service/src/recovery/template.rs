@@ -1,4 +1,4 @@
-//! URLs with places for what is looked up: `http://127.0.0.1:9100/credits/{operation_id}`.
+//! URLs with places for what is looked up: `https://billing.example/credits/{operation_id}`.
 //!
 //! Every value is percent-encoded but for letters, digits and `-._~`, so none can add a segment, a
 //! parameter or a host. Places stand in path and query only.
@@ -48,6 +48,7 @@ enum Part {
 /// A URL with places.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Template {
+    is_encrypted: bool,
     authority: String,
     parts: Vec<Part>,
 }
@@ -58,9 +59,11 @@ pub type Values = BTreeMap<String, String>;
 impl Template {
     /// Reads one; says what would be right.
     pub fn parse(text: &str, places: Places) -> Result<Self, String> {
-        let rest = text.strip_prefix("http://").ok_or(
-            "expected http://HOST:PORT/PATH: the service speaks no TLS, so a proxy beside it speaks it onwards",
-        )?;
+        let (is_encrypted, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
+            (Some(rest), _) => (true, rest),
+            (None, Some(rest)) => (false, rest),
+            (None, None) => return Err("expected https://HOST:PORT/PATH".into()),
+        };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let good = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte);
         if authority.is_empty() || !authority.bytes().all(good) {
@@ -82,7 +85,12 @@ impl Template {
             left = after.to_owned();
         }
         parts.push(Part::Text(left));
-        Ok(Self { authority: authority.to_owned(), parts })
+        Ok(Self { is_encrypted, authority: authority.to_owned(), parts })
+    }
+
+    /// Is it `https`?
+    pub fn is_encrypted(&self) -> bool {
+        self.is_encrypted
     }
 
     /// Host and port.
@@ -163,14 +171,17 @@ mod tests {
     fn a_host_with_a_port_or_without_one_is_read() {
         for authority in ["h", "h:1", "127.0.0.1:65535", "[::1]", "[::1]:80"] {
             let read = Template::parse(&format!("http://{authority}/{{key}}"), Places::Key).unwrap();
-            assert_eq!(read.authority(), authority);
+            assert_eq!((read.authority(), read.is_encrypted()), (authority, false));
+            let read = Template::parse(&format!("https://{authority}/{{key}}"), Places::Key).unwrap();
+            assert_eq!((read.authority(), read.is_encrypted()), (authority, true));
         }
     }
 
     #[test]
     fn a_template_that_can_not_be_right_is_refused() {
         for (text, places, says) in [
-            ("https://x/{key}", Places::Key, "no TLS"),
+            ("ftp://x/{key}", Places::Key, "https://"),
+            ("https://{key}/x", Places::Key, "host"),
             ("http:///x", Places::Key, "host"),
             ("http://{key}/x", Places::Key, "host"),
             ("http://h/{operation_id}", Places::Key, "{key}, {fence}"),

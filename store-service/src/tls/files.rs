@@ -3,7 +3,7 @@
 use std::path::Path;
 use tokio_rustls::rustls::RootCertStore;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
 /// A file that can't be used; the text names the setting, what was found and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +66,21 @@ pub fn authorities(setting: &'static str, path: &Path, text: &[u8]) -> Result<Ro
     Ok(roots)
 }
 
+/// The revocation lists in a PEM text, at least one.
+pub fn revocations(
+    setting: &'static str,
+    path: &Path,
+    text: &[u8],
+) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsFileError> {
+    let wrong = |found: String| {
+        let detail = format!("found {found}; expected PEM with at least one BEGIN X509 CRL");
+        TlsFileError::new(setting, path, detail)
+    };
+    let read: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(text).collect();
+    let read = read.map_err(|error| wrong(error.to_string()))?;
+    if read.is_empty() { Err(wrong("no revocation list".into())) } else { Ok(read) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +93,7 @@ mod tests {
             assert!(error.starts_with("--tls-cert /etc/x.pem: found"), "{error}");
             assert!(private_key("--tls-key", path, text.as_bytes()).is_err());
             assert!(authorities("--tls-client-ca", path, text.as_bytes()).is_err());
+            assert!(revocations("--tls-client-crl", path, text.as_bytes()).is_err());
         }
         let error = read("--tls-key", Path::new("/does/not/exist")).unwrap_err().to_string();
         assert!(error.contains("--tls-key /does/not/exist"), "{error}");

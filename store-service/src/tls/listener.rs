@@ -7,8 +7,11 @@
 //!
 //! A client certificate is verified if one is shown, and is not needed to connect: probes have
 //! none. What a connection without one may do is decided call by call, as for any other caller.
+//!
+//! With revocation lists every certificate of a shown chain must be covered by one of them: an
+//! authority without a list would be a way around it.
 
-use super::files::{TlsFileError, authorities, certificates, private_key, read};
+use super::files::{TlsFileError, authorities, certificates, private_key, read, revocations};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,6 +31,8 @@ pub struct ListenerFiles {
     pub key: PathBuf,
     /// Authorities of client certificates; none: no certificate is asked for.
     pub client_ca: Option<PathBuf>,
+    /// Revocation lists of these authorities; none: nothing is revoked.
+    pub client_crl: Option<PathBuf>,
 }
 
 /// What the files held.
@@ -36,6 +41,7 @@ struct Texts {
     cert: Vec<u8>,
     key: Vec<u8>,
     client_ca: Option<Vec<u8>>,
+    client_crl: Option<Vec<u8>>,
 }
 
 struct Current {
@@ -93,7 +99,9 @@ impl ListenerTls {
 impl ListenerFiles {
     fn read(&self) -> Result<Texts, TlsFileError> {
         let client_ca = self.client_ca.as_deref().map(|path| read("--tls-client-ca", path)).transpose()?;
-        Ok(Texts { cert: read("--tls-cert", &self.cert)?, key: read("--tls-key", &self.key)?, client_ca })
+        let client_crl = self.client_crl.as_deref().map(|path| read("--tls-client-crl", path)).transpose()?;
+        let (cert, key) = (read("--tls-cert", &self.cert)?, read("--tls-key", &self.key)?);
+        Ok(Texts { cert, key, client_ca, client_crl })
     }
 
     fn config(&self, texts: &Texts) -> Result<ServerConfig, TlsFileError> {
@@ -110,7 +118,12 @@ impl ListenerFiles {
         let builder = match (&self.client_ca, &texts.client_ca) {
             (Some(path), Some(text)) => {
                 let roots = Arc::new(authorities("--tls-client-ca", path, text)?);
+                let lists = match (&self.client_crl, &texts.client_crl) {
+                    (Some(path), Some(text)) => revocations("--tls-client-crl", path, text)?,
+                    _ => Vec::new(),
+                };
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider)
+                    .with_crls(lists)
                     .allow_unauthenticated()
                     .build()
                     .map_err(|error| TlsFileError::new("--tls-client-ca", path, error.to_string()))?;
@@ -138,6 +151,7 @@ mod tests {
         std::fs::write(folder.join("cert"), &issued.cert_pem).unwrap();
         std::fs::write(folder.join("key"), &issued.key_pem).unwrap();
         std::fs::write(folder.join("ca"), authority.pem()).unwrap();
+        std::fs::write(folder.join("crl"), authority.revocation_list(&[&issued])).unwrap();
     }
 
     #[test]
@@ -146,7 +160,12 @@ mod tests {
         let authority = Authority::new();
         write(folder.path(), &authority);
         let path = |name: &str| folder.path().join(name);
-        let files = ListenerFiles { cert: path("cert"), key: path("key"), client_ca: Some(path("ca")) };
+        let files = ListenerFiles {
+            cert: path("cert"),
+            key: path("key"),
+            client_ca: Some(path("ca")),
+            client_crl: Some(path("crl")),
+        };
         let tls = ListenerTls::open(files).unwrap();
         let start = Instant::now();
         let first = tls.config(start);
@@ -163,7 +182,12 @@ mod tests {
         std::fs::remove_file(path("cert")).unwrap();
         assert!(Arc::ptr_eq(&second, &tls.config(later(8))));
         write(folder.path(), &authority);
-        assert!(!Arc::ptr_eq(&second, &tls.config(later(10))));
+        let third = tls.config(later(10));
+        assert!(!Arc::ptr_eq(&second, &third));
+        std::fs::write(path("crl"), "no list").unwrap();
+        assert!(Arc::ptr_eq(&third, &tls.config(later(12))), "a broken list opens nothing");
+        std::fs::write(path("crl"), authority.revocation_list(&[])).unwrap();
+        assert!(!Arc::ptr_eq(&third, &tls.config(later(14))));
     }
 
     #[test]
@@ -174,7 +198,7 @@ mod tests {
         let other = authority.issue(vec![dns("other.example")]);
         std::fs::write(folder.path().join("key"), &other.key_pem).unwrap();
         let path = |name: &str| folder.path().join(name);
-        let files = ListenerFiles { cert: path("cert"), key: path("key"), client_ca: None };
+        let files = ListenerFiles { cert: path("cert"), key: path("key"), client_ca: None, client_crl: None };
         let error = ListenerTls::open(files).err().unwrap().to_string();
         assert!(error.contains("can't serve together"), "{error}");
     }

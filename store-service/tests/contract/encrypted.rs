@@ -2,6 +2,7 @@
 
 use crate::bed::*;
 use crate::served::*;
+use crate::starting::program;
 use bytes::Bytes;
 use fencepost_protocol::paths;
 use fencepost_rig::authority::{Authority, Issued, dns, ip, uri};
@@ -10,7 +11,7 @@ use fencepost_store::http::Tokens;
 use fencepost_store::store::postgres::{Options, Postgres};
 use fencepost_store::store::{Clock, Hearing, OpenError, Store, StoreKind};
 use fencepost_store::tls::listener::ListenerFiles;
-use fencepost_store::tls::{ClientTls, ListenerTls};
+use fencepost_store::tls::{ClientTls, ListenerTls, Trust};
 use http_body_util::Full;
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -72,6 +73,7 @@ impl Certified {
             cert: self.path("service.pem"),
             key: self.path("service.key"),
             client_ca: Some(self.path("ca")),
+            client_crl: self.path("crl").exists().then(|| self.path("crl")),
         };
         let tls = ListenerTls::open(files).unwrap();
         let tokens = Tokens::read(&self.path("tokens")).unwrap();
@@ -80,13 +82,18 @@ impl Certified {
 
     /// A client that speaks these protocols, with a certificate of this name from some authority.
     fn client(&self, own: Option<(&Authority, &str)>, protocols: &[&str]) -> TlsConnector {
+        self.holder(own.map(|(authority, name)| authority.issue(vec![uri(name)])).as_ref(), protocols)
+    }
+
+    /// A client with this certificate.
+    fn holder(&self, issued: Option<&Issued>, protocols: &[&str]) -> TlsConnector {
         let ca = self.path("ca");
-        let named = own.map(|(authority, name)| {
-            self.put("client", &authority.issue(vec![uri(name)]));
+        let named = issued.map(|issued| {
+            self.put("client", issued);
             (self.path("client.pem"), self.path("client.key"))
         });
         let own = named.as_ref().map(|(cert, key)| (("cert", cert as &Path), ("key", key as &Path)));
-        let tls = ClientTls::open(("ca", &ca), own).unwrap();
+        let tls = ClientTls::open(Trust::File(("ca", &ca)), own).unwrap();
         let mut config: ClientConfig = (*tls.config()).clone();
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         TlsConnector::from(Arc::new(config))
@@ -142,18 +149,80 @@ async fn certificate_of_another_authority_and_plain_http_get_nothing() {
     let served = files.serve().await;
     let strangers = Authority::new();
     let stranger = files.client(Some((&strangers, ENVOY)), &["http/1.1"]);
-    let refused = async {
-        // Under TLS 1.3 the client learns of the refusal when it reads.
-        let mut stream = connect_tls(&stranger, served.addr).await?;
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await?;
+    assert!(!is_answered(&stranger, &served).await);
+    let answer = raw(served.addr, b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(!answer.starts_with(b"HTTP/"), "plain HTTP was answered");
+}
+
+/// Whether this client gets an answer to a question that needs no role.
+async fn is_answered(client: &TlsConnector, served: &Served) -> bool {
+    let asked = async {
+        // Under TLS 1.3 the client learns of a refusal when it reads.
+        let mut stream = connect_tls(client, served.addr).await?;
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await?;
         Ok::<_, std::io::Error>(answer)
     };
-    let refused = tokio::time::timeout(PATIENCE, refused).await.unwrap();
-    assert!(refused.is_err() || refused.is_ok_and(|answer| answer.is_empty()));
-    let answer = raw(served.addr, b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
-    assert!(!answer.starts_with(b"HTTP/"), "plain HTTP was answered");
+    let answer = tokio::time::timeout(PATIENCE, asked).await.unwrap();
+    answer.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"))
+}
+
+#[tokio::test]
+async fn a_revoked_client_certificate_is_refused_and_so_is_one_that_no_list_covers() {
+    let files = Certified::new();
+    let (good, stolen) = (files.authority.issue(vec![uri(ENVOY)]), files.authority.issue(vec![uri(ENVOY)]));
+    files.write("crl", &files.authority.revocation_list(&[&stolen]));
+    let served = files.serve().await;
+    for (issued, is_served) in [(Some(&good), true), (Some(&stolen), false), (None, true)] {
+        assert_eq!(is_answered(&files.holder(issued, &[]), &served).await, is_served);
+    }
+    // The list of another authority says nothing about this one's.
+    files.write("crl", &Authority::new().revocation_list(&[]));
+    let served = files.serve().await;
+    assert!(!is_answered(&files.holder(Some(&good), &[]), &served).await);
+}
+
+/// What an operator's command says, and whether it was content.
+async fn operator(url: &str, arguments: &[&str], roots: &Path) -> (bool, String) {
+    let mut command = program(&["entries", "list", "--url", url]);
+    command.args(arguments).env("FENCEPOST_TOKEN", "t").env("SSL_CERT_FILE", roots);
+    let output = command.env_remove("SSL_CERT_DIR").output().await.unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[tokio::test]
+async fn an_operators_command_knows_its_service_by_a_file_or_by_the_systems_authorities() {
+    let files = Certified::new();
+    files.put("service", &files.authority.issue(vec![dns("localhost")]));
+    let digest = "e3b98a4da31a127d4bde6e43033f66ba274cab0eb7eb1c70ec41402bf6273dd8"; // of "t"
+    files.write(
+        "tokens",
+        &json!([{"token_sha256": digest, "roles": ["operator"]},
+                                  {"client_san": "uri:spiffe://x/y", "roles": ["operator"]}])
+        .to_string(),
+    );
+    let served = files.serve().await;
+    let (ca, strangers) = (files.path("ca"), files.write("strangers", &Authority::new().pem()));
+    let port = served.addr.port();
+    let (named, other) = (format!("https://localhost:{port}"), format!("https://127.0.0.1:{port}"));
+    let ca_file = ["--ca", ca.to_str().unwrap()];
+    for (url, arguments, roots, says) in [
+        (&named, &ca_file[..], &strangers, None),
+        (&named, &[], &ca, None),
+        (&named, &[], &strangers, Some("expected a certificate of an authority that is trusted here")),
+        (&named, &["--ca", strangers.to_str().unwrap()], &ca, Some("expected a certificate of an authority")),
+        (&other, &ca_file, &ca, Some("not valid for name")),
+        (&other, &[], &ca, Some("not valid for name")),
+        (&named, &[], &files.path("nothing"), Some("(the system's authorities): found none")),
+        (&format!("http://localhost:{port}"), &ca_file, &ca, Some("without https")),
+    ] {
+        let (content, told) = operator(url, arguments, roots).await;
+        assert_eq!(content, says.is_none(), "{url} {arguments:?}: {told}");
+        assert!(told.contains(says.unwrap_or_default()), "{url} {arguments:?}: {told}");
+    }
+    let (_, told) = operator("http://store.invalid:1", &[], &ca).await;
+    assert!(told.contains("the token travels in clear"), "{told}");
 }
 
 /// What a plain connection gets until it is closed.
@@ -249,6 +318,41 @@ async fn connections_to_postgresql_are_encrypted_and_know_their_server() {
     tokio::time::timeout(PATIENCE, listening).await.expect("it never listens");
     assert!(front.encrypted.load(Ordering::SeqCst) >= 3);
     assert_eq!(front.plain.load(Ordering::SeqCst), 0, "a connection is not encrypted");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgresql_is_known_by_the_systems_authorities_and_refused_when_revoked() {
+    let files = Certified::new();
+    let direct = database().await;
+    let port = direct.split("127.0.0.1:").nth(1).unwrap().split('/').next().unwrap();
+    let server = format!("127.0.0.1:{port}").parse().unwrap();
+    let issued = files.authority.issue(vec![ip([127, 0, 0, 1])]);
+    let front = Front::start(&issued, server).await;
+    let plain = direct.replace(&format!(":{port}/"), &format!(":{}/", front.addr.port()));
+    let encoded = |path: PathBuf| path.display().to_string().replace('/', "%2F");
+    let with = |crl: &str| {
+        let (ca, crl) = (encoded(files.path("ca")), encoded(files.path(crl)));
+        format!("{plain}?sslmode=verify-full&sslrootcert={ca}&sslcrl={crl}")
+    };
+    files.write("revoked", &files.authority.revocation_list(&[&issued]));
+    files.write("clean", &files.authority.revocation_list(&[]));
+    let revoked = open(&with("revoked")).await.err().unwrap().to_string();
+    assert!(revoked.contains("Revoked"), "{revoked}");
+    let missing = open(&with("nothing")).await.err().unwrap().to_string();
+    assert!(missing.contains("sslcrl"), "{missing}");
+    assert_eq!(front.encrypted.load(Ordering::SeqCst), 0);
+    open(&with("clean")).await.unwrap();
+
+    let system = format!("{plain}?sslmode=verify-full&sslrootcert=system");
+    let migrate = async |roots: PathBuf| {
+        let mut command = program(&["migrate", "--store", &system]);
+        let output = command.env("SSL_CERT_FILE", roots).env_remove("SSL_CERT_DIR").output().await.unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (content, told) = migrate(files.write("strangers", &Authority::new().pem())).await;
+    assert!(!content && told.contains("certificate"), "{told}");
+    let (content, told) = migrate(files.path("ca")).await;
+    assert!(content, "{told}");
 }
 
 #[tokio::test]

@@ -4,6 +4,8 @@ use crate::support::*;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use fencepost_rig::authority::{Authority, dns};
+use fencepost_rig::tls_front::TlsFront;
 use fencepost_store::entry::Micros;
 use fencepost_store::grant::issuers::Issuers;
 use fencepost_store::grant::jws::{self, Unacceptable};
@@ -317,6 +319,41 @@ impl Keys {
 
     fn reads(&self) -> u32 {
         self.reads.load(Ordering::SeqCst)
+    }
+}
+
+#[tokio::test]
+async fn keys_behind_https_are_read_from_the_named_server_of_a_known_authority_alone() {
+    let signer = Signer::new(1);
+    let keys = Keys::serve(json!({"keys": [signer.jwk()]})).await;
+    let target = keys.url.strip_prefix("http://").unwrap().split('/').next().unwrap().parse().unwrap();
+    let authority = Authority::new();
+    let front = TlsFront::start(&authority.issue(vec![dns("localhost")]), None, target).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("ca"), authority.pem()).unwrap();
+    std::fs::write(folder.path().join("other"), Authority::new().pem()).unwrap();
+    for (host, ca, is_read) in
+        [("localhost", "other", false), ("127.0.0.1", "ca", false), ("localhost", "ca", true)]
+    {
+        let url = format!("https://{host}:{}/keys", front.addr().port());
+        let entry = json!({"keys": {"url": url, "ca_file": folder.path().join(ca), "refresh_min": "1ms"}});
+        let issuers = issuers(&config(&signer, entry, json!({})));
+        let checked = verify(&issuers, &signer.sign(&claims("g1", 900)), Micros(now() * 1_000_000)).await;
+        assert_eq!(checked.is_ok(), is_read, "{host} {ca}: {checked:?}");
+        assert_eq!((front.served() > 0, keys.reads() > 0), (is_read, is_read), "{host} {ca}");
+    }
+    for (wrong, says) in [
+        (json!({"url": "http://keys.example/keys"}), "expected https"),
+        (json!({"url": "http://localhost/keys", "ca_file": folder.path().join("ca")}), "ca_file with http"),
+        (
+            json!({"url": "https://keys.example/keys", "ca_file": "/does/not/exist"}),
+            "ca_file /does/not/exist",
+        ),
+        (json!({"file": "keys.json", "ca_file": "ca"}), "ca_file: found without url"),
+    ] {
+        let text = config(&signer, json!({"keys": wrong}), json!({})).to_string();
+        let error = Issuers::parse(&text, folder.path()).err().unwrap();
+        assert!(error.contains(says), "{wrong}: {error}");
     }
 }
 

@@ -1,13 +1,18 @@
 //! A certificate authority for tests, which lives as long as it is held.
 
 pub use rcgen::SanType;
-use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
+    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An authority of its own.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: Certificate,
+    issued: AtomicU64,
 }
 
 /// A certificate with its key.
@@ -20,6 +25,8 @@ pub struct Issued {
     pub key_pem: String,
     /// In DER, PKCS #8.
     pub key_der: Vec<u8>,
+    /// Its number, as a revocation list names it.
+    pub serial: u64,
 }
 
 impl Default for Authority {
@@ -42,7 +49,7 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
-        Self { issuer: Issuer::new(params, key), certificate }
+        Self { issuer: Issuer::new(params, key), certificate, issued: AtomicU64::new(1) }
     }
 
     /// Its own certificate, in PEM.
@@ -63,6 +70,8 @@ impl Authority {
         let mut params = CertificateParams::new([]).unwrap();
         params.distinguished_name.push(DnType::CommonName, "peer");
         params.subject_alt_names = names;
+        let serial = self.issued.fetch_add(1, Ordering::SeqCst);
+        params.serial_number = Some(SerialNumber::from(serial));
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         Issued {
@@ -70,7 +79,30 @@ impl Authority {
             cert_der: certificate.der().to_vec(),
             key_pem: key.serialize_pem(),
             key_der: key.serialize_der(),
+            serial,
         }
+    }
+
+    /// Its revocation list, in PEM, with these certificates in it.
+    ///
+    /// # Panics
+    /// When it can't be made.
+    pub fn revocation_list(&self, revoked: &[&Issued]) -> String {
+        let entry = |issued: &&Issued| RevokedCertParams {
+            serial_number: SerialNumber::from(issued.serial),
+            revocation_time: date_time_ymd(2026, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2026, 1, 1),
+            next_update: date_time_ymd(4_000, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.iter().map(entry).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.issuer).unwrap().pem().unwrap()
     }
 }
 

@@ -26,6 +26,7 @@ pub mod service;
 pub mod small_disk;
 pub mod stack;
 pub mod standby;
+pub mod tls_front;
 pub mod token;
 pub mod tools;
 pub mod upstream;

@@ -57,6 +57,7 @@ struct Keys {
     inline: Option<serde_json::Value>,
     file: Option<PathBuf>,
     url: Option<String>,
+    ca_file: Option<PathBuf>,
     #[serde(default = "refresh_min")]
     refresh_min: Span,
     #[serde(default = "max_age")]
@@ -176,6 +177,10 @@ fn not_zero(admissions_per_minute: Option<u32>) -> Result<(), String> {
 
 impl Keys {
     fn source(self, base: &Path) -> Result<KeySource, String> {
+        if self.ca_file.is_some() && self.url.is_none() {
+            return Err("ca_file: found without url; expected it beside a url with https".into());
+        }
+        let ca = self.ca_file.map(|file| base.join(file));
         match (self.inline, self.file, self.url) {
             (Some(set), None, None) => Ok(KeySource::fixed(KeySet::parse(&set.to_string())?)),
             (None, Some(file), None) => {
@@ -186,7 +191,7 @@ impl Keys {
                     KeySet::parse(&text).map_err(|why| format!("file {}: {why}", path.display()))?,
                 ))
             }
-            (None, None, Some(url)) => KeySource::url(&url, self.refresh_min, self.max_age)
+            (None, None, Some(url)) => KeySource::url(&url, ca.as_deref(), self.refresh_min, self.max_age)
                 .map_err(|KeySourceError(why)| format!("url: {why}")),
             _ => Err("expected exactly one of inline, file and url".into()),
         }

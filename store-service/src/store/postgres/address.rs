@@ -5,7 +5,7 @@
 //! so, and look safe in a file.
 
 use super::OpenError;
-use crate::tls::ClientTls;
+use crate::tls::{ClientTls, Trust};
 use std::path::{Path, PathBuf};
 use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
@@ -27,6 +27,7 @@ struct Wish {
     root: Option<PathBuf>,
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
+    crl: Option<PathBuf>,
 }
 
 impl Address {
@@ -60,6 +61,7 @@ impl Wish {
                 "sslrootcert" => wish.root = Some(path()?),
                 "sslcert" => wish.cert = Some(path()?),
                 "sslkey" => wish.key = Some(path()?),
+                "sslcrl" => wish.crl = Some(path()?),
                 _ => rest.push(pair),
             }
         }
@@ -71,9 +73,10 @@ impl Wish {
         let unusable = |error: crate::tls::TlsFileError| OpenError::Unusable(error.to_string());
         match self.mode.as_deref() {
             None | Some("disable") => {
-                if self.root.is_some() || self.cert.is_some() || self.key.is_some() {
+                if [&self.root, &self.cert, &self.key, &self.crl].into_iter().any(Option::is_some) {
                     return Err(OpenError::Unusable(
-                        "found sslrootcert, sslcert or sslkey without TLS; expected sslmode=verify-full beside them"
+                        "found sslrootcert, sslcert, sslkey or sslcrl without TLS; expected sslmode=verify-full beside \
+                         them"
                             .into(),
                     ));
                 }
@@ -83,7 +86,7 @@ impl Wish {
                 let root = self.root.as_deref().ok_or_else(|| {
                     OpenError::Unusable(
                         "found sslmode=verify-full without sslrootcert; expected sslrootcert=FILE with the \
-                         authorities in PEM, for example the system's /etc/ssl/certs/ca-certificates.crt"
+                         authorities in PEM, or sslrootcert=system for those of the system"
                             .into(),
                     )
                 })?;
@@ -96,7 +99,11 @@ impl Wish {
                         ));
                     }
                 };
-                Ok((SslMode::Require, ClientTls::open(("sslrootcert", root), own).map_err(unusable)?))
+                // As libpq has it: this one word is no file.
+                let is_system = root.as_os_str() == "system";
+                let trust = Trust::of("sslrootcert", Some(root).filter(|_| !is_system));
+                let crl = self.crl.as_deref().map(|crl| ("sslcrl", crl));
+                Ok((SslMode::Require, ClientTls::open_checking(trust, own, crl).map_err(unusable)?))
             }
             Some(other) => Err(OpenError::Unusable(format!(
                 "found sslmode={}; expected sslmode=verify-full with sslrootcert=FILE, or sslmode=disable on a \

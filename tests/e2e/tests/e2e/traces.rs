@@ -2,10 +2,13 @@
 //! stands for the collector.
 
 use crate::support::*;
+use fencepost_rig::authority::{Authority, dns};
 use fencepost_rig::client::Call;
 use fencepost_rig::envoy::{Setup, cluster, connection_manager, loopback, typed};
 use fencepost_rig::grants;
+use fencepost_rig::scratch::Scratch;
 use fencepost_rig::stack::{Builder, Stack, Store};
+use fencepost_rig::tls_front::TlsFront;
 use fencepost_rig::upstream::{AnswerBody, Behaviour, Upstream};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Attribute;
@@ -167,6 +170,41 @@ async fn a_trace_that_envoy_begins_goes_on_in_the_service() {
     let root = spans.iter().find(|span| span.parent.is_empty()).unwrap();
     let call = one(&spans, "/v1/claims", Some(root));
     one(&spans, "claim_acquire", Some(one(&spans, "claim_acquire", Some(call))));
+}
+
+/// The collector is known by its certificate, and knows the service by its own.
+#[tokio::test]
+async fn spans_go_over_https_to_a_collector_that_is_known() {
+    let collector = collector().await;
+    let authority = Authority::new();
+    let (issued, own) = (authority.issue(vec![dns("localhost")]), authority.issue(vec![]));
+    let front = TlsFront::start(&issued, Some(&authority), collector.addr()).await.unwrap();
+    let folder = Scratch::new("collector").unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (ca, other) = (file("ca", &authority.pem()), file("other", &Authority::new().pem()));
+    let (cert, key) = (file("cert", &own.cert_pem), file("key", &own.key_pem));
+    let (named, unnamed) = (
+        format!("https://localhost:{}{TRACES}", front.addr().port()),
+        format!("https://{}{TRACES}", front.addr()),
+    );
+    for (endpoint, ca, is_known) in [(&named, &other, false), (&unnamed, &ca, false), (&named, &ca, true)] {
+        let arguments =
+            ["--otlp-endpoint", endpoint, "--otlp-ca", ca, "--otlp-cert", &cert, "--otlp-key", &key];
+        let stack = stack(json!({})).service_arguments(&arguments).start().await.unwrap();
+        assert_eq!(stack.send(&pay("k1")).await.unwrap().status, 201);
+        // Stopping sends what is left.
+        stack.service.stop().await.unwrap();
+        if is_known {
+            let has_claim = |spans: &[Span]| spans.iter().any(|span| span.name == "/v1/claims");
+            collector.wait_until("a span", |seen| has_claim(&spans(seen))).await.unwrap();
+        } else {
+            assert_eq!((front.served(), collector.seen().len()), (0, 0), "{endpoint} {ca}");
+        }
+    }
 }
 
 #[tokio::test]
