@@ -132,10 +132,15 @@ pub fn strip_markers(markers: &Markers, headers: &[(Vec<u8>, Vec<u8>)]) -> Vec<V
     names
 }
 
-/// What is stored in place of an answer that is too large.
-pub fn oversized_marker(status: u16, markers: &Markers, template: Option<&ErrorTemplate>) -> StoredAnswer {
+/// What is stored in place of an answer that is not kept: too large, or by policy.
+pub fn unkept_marker(
+    kind: ProblemKind,
+    status: u16,
+    markers: &Markers,
+    template: Option<&ErrorTemplate>,
+) -> StoredAnswer {
     let problem = Problem::new(
-        ProblemKind::Oversized,
+        kind,
         format!("the request ran once and was answered with status {status}; its body was not kept"),
     );
     let mut headers = problem.headers(template);
@@ -440,12 +445,16 @@ mod tests {
     }
 
     #[test]
-    fn an_oversized_answer_says_what_its_status_was() {
-        let marker = oversized_marker(201, &Markers::default(), None);
-        assert_eq!(marker.status, 410);
-        assert!(marker.headers.contains(&(b"x-idempotent-original-status".to_vec(), b"201".to_vec())));
-        let body: serde_json::Value = serde_json::from_slice(&marker.body).unwrap();
-        assert_eq!(body["code"], "answer_oversized");
+    fn an_answer_that_is_not_kept_leaves_its_status() {
+        for (kind, code) in
+            [(ProblemKind::Oversized, "answer_oversized"), (ProblemKind::NotKept, "answer_not_kept")]
+        {
+            let marker = unkept_marker(kind, 201, &Markers::default(), None);
+            assert_eq!(marker.status, 410);
+            assert!(marker.headers.contains(&(b"x-idempotent-original-status".to_vec(), b"201".to_vec())));
+            let body: serde_json::Value = serde_json::from_slice(&marker.body).unwrap();
+            assert_eq!(body["code"], code);
+        }
     }
 
     proptest! {

@@ -116,6 +116,8 @@ problem_kinds! {
     OperationFailed: 409, "operation_failed", "The operation has failed";
     /// The stored answer was too large to keep.
     Oversized: 410, "answer_oversized", "The answer was too large to keep";
+    /// The policy keeps no answers.
+    NotKept: 410, "answer_not_kept", "The answer was not kept";
 }
 
 /// A problem to send.

@@ -185,7 +185,7 @@ impl Exchange {
         let duty = match self.keep(&held.claim, status, &headers, effects) {
             Err(duty) => duty,
             Ok(ttl_ms) if body.len() > self.policy.response.max_body => {
-                self.oversized_duty(&held, status, ttl_ms, effects)
+                self.unkept_duty(&held, status, ttl_ms, effects)
             }
             Ok(ttl_ms) => self.complete_duty(&held, status, &headers, &body, ttl_ms),
         };

@@ -10,7 +10,7 @@ use super::origin::Word;
 use super::settling::{Duty, Response};
 use super::*;
 use crate::capture::{self, RESULT_HEADER};
-use crate::policy::{GrantPolicy, StatusName};
+use crate::policy::{GrantPolicy, Keep, StatusName};
 use fencepost_protocol::grant_claims::{AnswerHead, FinishOutcome, FinishRequest, paths};
 use fencepost_protocol::grants::OperationStatus;
 use fencepost_protocol::{PROTOCOL_VERSION, frame};
@@ -18,8 +18,8 @@ use fencepost_protocol::{PROTOCOL_VERSION, frame};
 /// Reference of an operation whose request was certainly not sent.
 const NOT_SUBMITTED: &str = "not_submitted";
 
-/// Reference of an operation whose answer was too large to keep.
-const TOO_LARGE: &str = "answer_not_kept";
+/// Reference of an operation whose answer was not kept: too large, or by policy.
+const NOT_KEPT: &str = "answer_not_kept";
 
 impl GrantPolicy {
     /// What a status means: a status goes before its class.
@@ -76,13 +76,14 @@ impl Exchange {
             FinishOutcome::Unknown => None,
         };
         let response = &self.policy.response;
-        let fits = body.len() <= response.max_body && word != Word::DoNotStore;
-        let answer = (counted.is_some() && fits).then(|| StoredAnswer {
+        let kept =
+            response.keep == Keep::Answer && body.len() <= response.max_body && word != Word::DoNotStore;
+        let answer = (counted.is_some() && kept).then(|| StoredAnswer {
             status,
             headers: capture::keep_headers(&response.headers, &response.markers, headers),
             body: body.clone(),
         });
-        let reference = (counted.is_some() && !fits).then_some(TOO_LARGE);
+        let reference = (counted.is_some() && !kept).then_some(NOT_KEPT);
         let duty = finish(&owned, outcome, reference, answer.as_ref(), counted);
         let mut reply = self.upstream_answer(status, headers, body);
         if counted.is_none() {

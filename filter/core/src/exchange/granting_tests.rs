@@ -463,13 +463,16 @@ fn an_answer_that_was_lost_is_unknown_and_one_that_was_never_asked_for_has_faile
 }
 
 #[test]
-fn an_answer_too_large_to_keep_is_an_outcome_all_the_same() {
-    let mut rig = Rig::running(json!({"response": {"max_body": "3B"}}));
-    let (request, payload) = finish(&rig.upstream(200, "via_upstream|-|1|9", "four"));
-    assert_eq!((request.answer, payload.len()), (None, 0));
-    assert_eq!(serde_json::to_value(request.outcome).unwrap(), "succeeded");
-    rig.finished();
-    assert_eq!(rig.reply().unwrap().body.as_slice(), b"four");
+fn an_answer_that_is_not_kept_is_an_outcome_all_the_same() {
+    for response in [json!({"max_body": "3B"}), json!({"keep": "status"})] {
+        let mut rig = Rig::running(json!({"response": response}));
+        let (request, payload) = finish(&rig.upstream(200, "via_upstream|-|1|9", "four"));
+        assert_eq!((request.answer, payload.len()), (None, 0));
+        assert_eq!(request.reference.as_deref(), Some("answer_not_kept"));
+        assert_eq!(serde_json::to_value(request.outcome).unwrap(), "succeeded");
+        rig.finished();
+        assert_eq!(rig.reply().unwrap().body.as_slice(), b"four");
+    }
 }
 
 #[test]

@@ -435,7 +435,7 @@ impl Exchange {
             }
             // The upstream has answered, and its client did not want all of it.
             State::Passing { held, status, ttl_ms } if evidence.is_client_gone() => {
-                let duty = self.oversized_duty(&held, status, ttl_ms, effects);
+                let duty = self.unkept_duty(&held, status, ttl_ms, effects);
                 self.settle(held, duty, settling::Response::Gone, world, effects);
             }
             State::Passing { held, .. } => self.settle_unknown(held, UnknownCause::Reset, world, effects),

@@ -21,7 +21,7 @@ macro_rules! outcomes {
 }
 
 outcomes! {
-    /// The upstream ran it and its answer is stored.
+    /// The upstream ran it, and what the policy keeps of its answer is stored.
     Executed: "executed",
     /// The stored answer was sent again.
     Replayed: "replayed",
@@ -124,7 +124,7 @@ impl Outcome {
             | ProblemKind::TooBusy
             | ProblemKind::UpstreamUnreached => Self::WouldStoreUnavailable,
             ProblemKind::QuotaExceeded => Self::WouldOverQuota,
-            ProblemKind::Oversized => Self::WouldReplay,
+            ProblemKind::Oversized | ProblemKind::NotKept => Self::WouldReplay,
             // Routes that admit grants are never observed.
             ProblemKind::GrantMissing
             | ProblemKind::OperationIdInvalid

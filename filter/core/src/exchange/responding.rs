@@ -5,7 +5,7 @@ use super::origin::Word;
 use super::settling::{Duty, Response};
 use super::*;
 use crate::capture::{self, StoreDecision};
-use crate::policy::Oversized;
+use crate::policy::{Keep, Oversized};
 use fencepost_protocol::claims::ReleaseCause;
 
 impl Exchange {
@@ -98,9 +98,9 @@ impl Exchange {
             self.complete(held, &head, ttl_ms, &[], world, effects);
         } else if self.is_endless(&head) {
             // It has no end to wait for: its head is the answer.
-            let duty = self.oversized_duty(&held, head.status, ttl_ms, effects);
+            let duty = self.unkept_duty(&held, head.status, ttl_ms, effects);
             self.settle(held, duty, Response::streaming(false), world, effects);
-        } else if self.is_oversized(&head) {
+        } else if self.policy.response.keep == Keep::Status || self.is_oversized(&head) {
             self.state = State::Passing { held, status: head.status, ttl_ms };
         } else {
             self.state = State::Capturing { held, head, ttl_ms, body: Vec::new() };
@@ -183,7 +183,7 @@ impl Exchange {
                 if let State::Passing { held, status, ttl_ms } =
                     core::mem::replace(&mut self.state, State::Over)
                 {
-                    let duty = self.oversized_duty(&held, status, ttl_ms, effects);
+                    let duty = self.unkept_duty(&held, status, ttl_ms, effects);
                     self.settle(held, duty, Response::HeldEnd, world, effects);
                 }
             }
@@ -236,31 +236,43 @@ impl Exchange {
         ttl_ms: u64,
     ) -> Duty {
         let response = &self.policy.response;
+        if response.keep == Keep::Status {
+            return self.marker_duty(held, status, ttl_ms, ProblemKind::NotKept, Outcome::Executed);
+        }
         let headers = capture::keep_headers(&response.headers, &response.markers, headers);
         Duty::complete(held, status, &headers, body, ttl_ms, Outcome::Executed)
     }
 
-    pub(super) fn oversized_duty(
+    /// What is owed for an answer that passed by: the policy keeps none, or it was too large.
+    pub(super) fn unkept_duty(
         &self,
         held: &Held,
         status: u16,
         ttl_ms: u64,
         effects: &mut Vec<Effect>,
     ) -> Duty {
-        match self.policy.response.oversized {
-            Oversized::Gone => {
-                let marker = capture::oversized_marker(
-                    status,
-                    &self.policy.response.markers,
-                    self.policy.errors.as_deref(),
-                );
-                Duty::complete(held, marker.status, &marker.headers, &marker.body, ttl_ms, Outcome::Oversized)
-            }
-            Oversized::Rerun => {
+        let (kind, outcome) = match (self.policy.response.keep, self.policy.response.oversized) {
+            (Keep::Status, _) => (ProblemKind::NotKept, Outcome::Executed),
+            (Keep::Answer, Oversized::Gone) => (ProblemKind::Oversized, Outcome::Oversized),
+            (Keep::Answer, Oversized::Rerun) => {
                 effects.push(Effect::Result(Outcome::ReleasedNotStored));
-                Duty::release(&held.claim, ReleaseCause::StatusNotStored)
+                return Duty::release(&held.claim, ReleaseCause::StatusNotStored);
             }
-        }
+        };
+        self.marker_duty(held, status, ttl_ms, kind, outcome)
+    }
+
+    fn marker_duty(
+        &self,
+        held: &Held,
+        status: u16,
+        ttl_ms: u64,
+        kind: ProblemKind,
+        outcome: Outcome,
+    ) -> Duty {
+        let (markers, template) = (&self.policy.response.markers, self.policy.errors.as_deref());
+        let marker = capture::unkept_marker(kind, status, markers, template);
+        Duty::complete(held, marker.status, &marker.headers, &marker.body, ttl_ms, outcome)
     }
 }
 

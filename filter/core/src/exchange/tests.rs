@@ -381,6 +381,33 @@ fn a_large_answer_that_breaks_off_is_unknown_and_one_that_its_client_left_has_ru
 }
 
 #[test]
+fn where_the_policy_keeps_no_answers_one_passes_and_leaves_its_status() {
+    let keep = r#","response":{"keep":"status","oversized":"rerun","max_body":"4B"}"#;
+    for (head_is_all, body) in [(true, ""), (false, "123"), (false, "12345")] {
+        let mut rig = Rig::running(keep);
+        let mut effects = rig.head(201, &[("location", "/orders/secret")], "via_upstream", head_is_all);
+        if !head_is_all {
+            assert!(effects.is_empty() && !rig.exchange.wants_response_body(), "nothing of it is held");
+            assert!(rig.body(body, false).is_empty());
+            effects = rig.body("", true);
+        }
+        let [Effect::CallStore { frame, .. }] = effects.as_slice() else { panic!("{effects:?}") };
+        assert_eq!(head_of::<CompleteRequest>(&effects).status, 410);
+        let text = String::from_utf8_lossy(frame);
+        assert!(text.contains("answer_not_kept") && text.contains("status 201"), "{text}");
+        assert!(!text.contains("secret") && !text.contains("123"), "{text}");
+        let effects = rig.reply(Call::Duty, CompleteReply::Stored, &[]);
+        assert!(effects.contains(&Effect::Result(Outcome::Executed)), "{effects:?}");
+    }
+    let mut rig = Rig::running(keep);
+    rig.head(201, &[], "via_upstream", false);
+    let effects = rig.step(Input::StreamGone(Evidence { flags: Some(0), ..Evidence::default() }));
+    assert_eq!(head_of::<UnknownRequest>(&effects).cause, UnknownCause::Reset, "one that breaks off");
+    let effects = Rig::running(keep).head(429, &[], "via_upstream", true);
+    assert_eq!(head_of::<ReleaseRequest>(&effects).cause, ReleaseCause::StatusNotStored);
+}
+
+#[test]
 fn an_endless_answer_is_decided_at_its_head() {
     let mut rig = Rig::running("");
     let effects = rig.head(200, &[("content-type", "Text/Event-Stream; x=y")], "via_upstream", false);

@@ -122,6 +122,7 @@ layer!(ResponseLayer {
     ttl: Millis,
     unknown_ttl: Millis,
     max_body: Bytes,
+    keep: KeepLayer,
     oversized: OversizedLayer,
     cors_expose: bool,
 } nested {
@@ -155,6 +156,7 @@ words! {
     BodyLayer { Json, Bytes, None }
     DuplicatesLayer { Raw, Last, Reject }
     NumbersLayer { Text }
+    KeepLayer { Answer, Status }
     OversizedLayer { Gone, Rerun }
     QueryWord { All, Sorted, None }
     FormLayer { Hex, Uuid }

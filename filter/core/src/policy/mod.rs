@@ -231,6 +231,8 @@ pub struct ResponsePolicy {
     pub ttl_ms: u64,
     /// Lifetime of an unknown outcome.
     pub unknown_ttl_ms: u64,
+    /// How much of an answer is kept.
+    pub keep: Keep,
     /// Largest response body that is kept, in bytes.
     pub max_body: usize,
     /// What a larger one means.
@@ -252,6 +254,7 @@ impl Default for ResponsePolicy {
         Self {
             ttl_ms: 24 * 3_600_000,
             unknown_ttl_ms: 24 * 3_600_000,
+            keep: Keep::Answer,
             max_body: 512 * 1024,
             oversized: Oversized::Gone,
             statuses: BTreeMap::new(),
@@ -261,6 +264,15 @@ impl Default for ResponsePolicy {
             cors_expose: false,
         }
     }
+}
+
+/// How much of an answer is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// Status, headers and body: it is sent again.
+    Answer,
+    /// That there was one, and its status: a 410 is stored in its place.
+    Status,
 }
 
 /// What an answer means that is too large to keep.

@@ -2,14 +2,14 @@
 
 use super::error::{found, reject_nulls, value_at};
 use super::layer::{
-    ConcurrencyLayer, Document, ErrorsLayer, KeyFormatLayer, KeyLayer, MarkersLayer, ModeLayer,
+    ConcurrencyLayer, Document, ErrorsLayer, KeepLayer, KeyFormatLayer, KeyLayer, MarkersLayer, ModeLayer,
     OversizedLayer, PolicyLayer, ResponseLayer, RetriesLayer, StatusLayer, StatusWord, StoreLayer,
     UnmarkedLayer,
 };
 use super::quantity::{Bytes, Millis};
 use super::shape::reject_misplaced_lists;
 use super::{
-    Concurrency, Config, ConfigError, HeaderRules, KeyPolicy, Layers, Markers, Mode, OnLost, Oversized,
+    Concurrency, Config, ConfigError, HeaderRules, Keep, KeyPolicy, Layers, Markers, Mode, OnLost, Oversized,
     Policy, ResponsePolicy, Retries, StatusRule, StoreConfig, UnmarkedRoutes, grant, identity, upstream,
 };
 use crate::capture::is_token;
@@ -449,6 +449,10 @@ fn response(at: &At<'_>, layer: ResponseLayer) -> Result<ResponsePolicy, ConfigE
         ttl_ms,
         unknown_ttl_ms: at.ttl("unknown_ttl", layer.unknown_ttl, ttl_ms)?,
         max_body: at.size("max_body", layer.max_body)?,
+        keep: match layer.keep {
+            None | Some(KeepLayer::Answer) => Keep::Answer,
+            Some(KeepLayer::Status) => Keep::Status,
+        },
         oversized: match layer.oversized {
             None | Some(OversizedLayer::Gone) => Oversized::Gone,
             Some(OversizedLayer::Rerun) => Oversized::Rerun,

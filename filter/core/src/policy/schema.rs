@@ -164,6 +164,7 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("ResponseLayer", "ttl", "\"24h\"", "Lifetime of an answer; up to 400d."),
     ("ResponseLayer", "unknown_ttl", "", "Lifetime of an unknown outcome; that of an answer unless given."),
     ("ResponseLayer", "max_body", "\"512KiB\"", "Larger answers are not kept; up to 16MiB."),
+    ("ResponseLayer", "keep", "\"answer\"", "The whole answer, or only that it came and its status."),
     (
         "ResponseLayer",
         "oversized",
@@ -181,7 +182,7 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
         "MarkersLayer",
         "original_status",
         "\"X-Idempotent-Original-Status\"",
-        "Status of an answer that was too large to keep.",
+        "Status of an answer that was not kept.",
     ),
     ("MarkersLayer", "expires", "\"X-Idempotent-Expires\"", "Seconds until the replayed answer expires."),
     ("PathLayer", "template", "", "Such as /v1/{id}/pay."),

@@ -24,6 +24,7 @@ mod secrets;
 mod settings;
 mod spellings;
 mod store_outage;
+mod stored_bodies;
 mod support;
 mod tls;
 mod traces;
