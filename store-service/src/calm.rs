@@ -46,7 +46,7 @@ impl Calm {
     pub fn note<T>(&self, result: &Result<T, StoreError>) {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         match (result, &mut *since) {
-            (Ok(_), Ok(_)) | (Err(StoreError::Broken(_)), _) => {}
+            (Ok(_), Ok(_)) | (Err(StoreError::Broken(_) | StoreError::Sealed(_)), _) => {}
             (Ok(_), calm @ Err(_)) => {
                 tracing::info!("the store answers again");
                 *calm = Ok(Instant::now());

@@ -9,6 +9,7 @@ use crate::http::{Api, Limits, Server, ServerOptions, Tokens};
 use crate::quota::{Quota, QuotaLimits};
 use crate::recovery::startup::{RecoveryArgs, RecoveryStartError};
 use crate::recovery::worker::Running;
+use crate::seal::{SealArgs, SealStartError};
 use crate::service::Service;
 use crate::store::memory::Memory;
 use crate::store::postgres::{self, Postgres};
@@ -55,6 +56,10 @@ enum Command {
     Audit(Box<operator::Audit>),
     /// Look at grants, and withdraw them.
     Grants(Box<operator::Grants>),
+    /// Seal stored answers anew with the current key.
+    Reseal(operator::Reseal),
+    /// Look at how stored answers are sealed.
+    Seal(operator::SealCommand),
     /// Say under which key the entry of a client's key is stored.
     Key(operator::KeyCommand),
     /// Look for mistakes in Envoy's configuration, offline.
@@ -84,6 +89,9 @@ struct Serve {
 
     #[command(flatten)]
     recovery: RecoveryArgs,
+
+    #[command(flatten)]
+    seal: SealArgs,
 
     /// Address to listen on; port 0 picks a free one.
     #[arg(long, env = "FENCEPOST_LISTEN", default_value = "127.0.0.1:7070", value_name = "IP:PORT")]
@@ -244,6 +252,9 @@ pub enum StartError {
     /// Recovery can't run.
     #[error(transparent)]
     Recovery(#[from] RecoveryStartError),
+    /// Answers can't be sealed, or not all be opened.
+    #[error(transparent)]
+    Seal(#[from] SealStartError),
     /// A listener for everybody without tokens.
     #[error(
         "--listen {0} is reachable from other machines and no --token-file is set; expected a token file, or an \
@@ -318,6 +329,8 @@ impl Command {
             Command::Erase(erase) => Ok(erase.run().await),
             Command::Audit(audit) => Ok(audit.run().await),
             Command::Grants(grants) => Ok(grants.run().await),
+            Command::Reseal(reseal) => Ok(reseal.run().await),
+            Command::Seal(seal) => Ok(seal.run().await),
             Command::Key(key) => Ok(key.run()),
             Command::Migrate(migrate) => {
                 let options =
@@ -428,6 +441,7 @@ impl Serve {
     async fn run(self) -> Result<ExitCode, StartError> {
         let tokens = self.check()?;
         let tls = self.tls(&tokens)?;
+        let seal = self.seal.open()?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let metrics = metrics_exporter_prometheus::PrometheusBuilder::new()
@@ -447,11 +461,13 @@ impl Serve {
             burst: self.scope_claims_burst,
             live: self.scope_claims_live,
         });
-        let service = Service::with_bounds(self.store.open(!self.no_migrate, pg).await?, waiters, quota);
+        let store = seal.store(self.store.open(!self.no_migrate, pg).await?);
+        self.seal.check(&seal, &*store).await?;
+        let service = Service::with_bounds(store, waiters, quota);
         let unnamed = self.store.pg_unnamed_statements;
-        let grants = self.grants.open(&self.store.store, unnamed, service.store()).await?;
+        let grants = self.grants.open(&self.store.store, unnamed, service.store(), &seal).await?;
         let timings = grants.as_ref().map(|grants| grants.issuers().timings).unwrap_or_default();
-        let recovery_store = RecoveryArgs::store(&self.store.store, unnamed, &timings, &service)
+        let recovery_store = RecoveryArgs::store(&self.store.store, unnamed, &timings, &service, &seal)
             .map_err(RecoveryStartError::Open)?;
         let known = grants.as_ref().map(|grants| grants.issuers());
         let desk = self.recovery.desk(&self.store.store, timings, recovery_store.clone(), &service, known)?;

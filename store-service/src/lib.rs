@@ -22,6 +22,7 @@ pub mod operator;
 pub mod quota;
 pub mod recent;
 pub mod recovery;
+pub mod seal;
 pub mod service;
 pub mod store;
 pub mod sweep;

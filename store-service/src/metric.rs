@@ -4,6 +4,7 @@
 //! that event: those that alerts look at start at zero. Names stand where they are counted; here
 //! and in `docs/service.md` they are described, and a test compares.
 
+use crate::seal::SealFault;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 
 /// A counter's name, and a label of it with the values that are known.
@@ -34,7 +35,11 @@ const AT_ZERO: &[Counter] = &[
     ("fencepost_notices_unsent_total", None),
     ("fencepost_disturbed_beats_total", None),
     ("fencepost_orders_total", Some(("action", &["release", "settle"]))),
-    ("fencepost_problems_total", Some(("code", &["store_unavailable", "store_broken", "unauthorized"]))),
+    (
+        "fencepost_problems_total",
+        Some(("code", &["store_unavailable", "store_broken", "answer_sealed", "unauthorized"])),
+    ),
+    ("fencepost_seal_failures_total", Some(("cause", &SealFault::CAUSES))),
     ("fencepost_grant_cleanup_failures_total", None),
     ("fencepost_recovery_failures_total", None),
     (
@@ -75,6 +80,7 @@ fn describe() {
         ("fencepost_orders_total", "What operators did"),
         ("fencepost_again_total", "Operations asked again, because their row changed in between"),
         ("fencepost_statement_failures_total", "Statements that failed"),
+        ("fencepost_seal_failures_total", "Answers that could not be sealed or opened, by cause"),
         ("fencepost_grant_admissions_total", "Admissions of grants by outcome"),
         ("fencepost_operation_calls_total", "Calls on operations by outcome"),
         ("fencepost_grant_revocations_total", "Revocations of grants by outcome"),

@@ -17,7 +17,9 @@ pub mod sqlite;
 
 pub use again::{Again, AgainOrder};
 pub use audit::{AuditFilter, AuditKind, AuditPlace, AuditSeen};
-pub use erase::{BATCH as ERASE_BATCH, EraseCursor, EraseOrder, Erased, Place as ErasePlace, Whose};
+pub use erase::{
+    BATCH as ERASE_BATCH, EraseCursor, EraseOrder, Erased, Place as ErasePlace, Whose, marker as erase_marker,
+};
 pub use free::{FreeDone, FreeOrder, Freed};
 pub use grant::{GrantFilter, GrantSeen, GrantState};
 pub use hold::{HoldDone, HoldOrder, HoldSeen};

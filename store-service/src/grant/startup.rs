@@ -9,6 +9,7 @@ use super::postgres::{Options, PostgresGrants};
 use super::service::Grants;
 use super::spans::Spanned;
 use super::store::{GrantStore, PinError};
+use crate::seal::Seal;
 use crate::store::{OpenError, Store, StoreUrl};
 use clap::Args;
 use std::path::PathBuf;
@@ -65,6 +66,7 @@ impl GrantArgs {
         url: &StoreUrl,
         unnamed_statements: bool,
         store: &dyn Store,
+        seal: &Arc<Seal>,
     ) -> Result<Option<Arc<Grants>>, GrantStartError> {
         let Some(path) = &self.issuers else { return Ok(None) };
         let issuers = Issuers::read(path)?;
@@ -81,7 +83,8 @@ impl GrantArgs {
                     unnamed_statements,
                     connections: self.grant_connections.into(),
                 };
-                Arc::new(PostgresGrants::open(&options, store.store_id(), issuers.timings)?)
+                let opened = PostgresGrants::open(&options, store.store_id(), issuers.timings)?;
+                seal.grants(Arc::new(opened))
             }
             _ => store.grants(issuers.timings).ok_or_else(|| GrantStartError::NoGrants(url.clone()))?,
         };

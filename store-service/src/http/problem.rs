@@ -47,6 +47,11 @@ impl From<StoreError> for Problem {
                 let detail = "the store does not answer now; the same request may be sent again";
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", detail)
             }
+            StoreError::Sealed(_) => {
+                // The log says with which key.
+                let detail = "the stored answer can't be opened with the service's keys; nothing was done";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "answer_sealed", detail)
+            }
             StoreError::Broken(reason) => {
                 tracing::error!(%reason, "operation failed");
                 let detail = "the store could not decide; the service's log says why";

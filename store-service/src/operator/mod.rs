@@ -20,6 +20,7 @@ pub(crate) mod print;
 mod print_desk;
 pub mod ruling;
 pub(crate) mod scope;
+mod seal;
 mod target;
 mod terminal;
 pub(crate) mod told;
@@ -30,6 +31,7 @@ pub use grants::Grants;
 pub use hold::HoldCommand;
 pub use operations::Operations;
 pub(crate) use print_desk::read_time;
+pub use seal::{Reseal, SealCommand};
 pub(crate) use terminal::{escaped, milliseconds};
 
 use crate::store::StateName;

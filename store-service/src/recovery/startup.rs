@@ -6,6 +6,7 @@ use super::store::RecoveryStore;
 use super::worker::Desk;
 use crate::grant::issuers::Issuers;
 use crate::grant::timing::ExecutionTimings;
+use crate::seal::Seal;
 use crate::service::Service;
 use crate::store::{OpenError, StoreUrl};
 use clap::Args;
@@ -48,13 +49,14 @@ impl RecoveryArgs {
         unnamed_statements: bool,
         timings: &ExecutionTimings,
         service: &Service,
+        seal: &Arc<Seal>,
     ) -> Result<Option<Arc<dyn RecoveryStore>>, OpenError> {
         let store = service.store();
         Ok(match url {
             StoreUrl::Postgres(url) => {
                 let timeout = timings.store_call_timeout.duration();
                 let opened = PostgresRecovery::open(url, unnamed_statements, store.store_id(), timeout)?;
-                Some(Arc::new(opened))
+                Some(seal.recovery(Arc::new(opened)))
             }
             _ => store.recovery(),
         })

@@ -21,6 +21,7 @@ use crate::entry::{Claim, ClaimOutcome, Complete, Micros, Release, Settle, Settl
 use crate::grant::store::GrantStore;
 use crate::grant::timing::ExecutionTimings;
 use crate::recovery::store::RecoveryStore;
+use crate::seal::{SealFault, SealStore};
 use async_trait::async_trait;
 use fencepost_protocol::claims::{
     CompleteReply, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
@@ -40,6 +41,10 @@ pub enum StoreError {
     /// A defect of this program or of the database's contents: asking again does not help.
     #[error("store broken: {0}")]
     Broken(String),
+    /// The answer is there and can't be opened, or could not be sealed. Nothing was decided that a
+    /// caller may act on.
+    #[error("{0}")]
+    Sealed(SealFault),
 }
 
 /// Why a store can't be opened. One line names what was found and what would be right.
@@ -184,6 +189,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// What recovery writes beside the entries, where it shares the store's only connection.
     fn recovery(&self) -> Option<Arc<dyn RecoveryStore>> {
+        None
+    }
+
+    /// What is kept about seals, where there is something to keep.
+    fn seals(&self) -> Option<Arc<dyn SealStore>> {
         None
     }
 

@@ -2,6 +2,7 @@
 
 use super::words;
 use crate::entry::{Micros, Row, State, Version};
+use crate::seal;
 use fencepost_protocol::{ScopeDigest, StoreKey};
 
 /// One live entry.
@@ -26,7 +27,7 @@ impl Entry {
     pub fn of(key: StoreKey, mut row: Row, answer: bool, now: Micros) -> Self {
         let (mut headers_len, mut body_len) = (0, 0);
         if let State::Completed { headers, body, .. } = &mut row.state {
-            (headers_len, body_len) = (headers.len() as u64, body.len() as u64);
+            (headers_len, body_len) = (seal::headers_len(headers) as u64, body.len() as u64);
             if !answer {
                 headers.clear();
                 body.clear();

@@ -27,6 +27,7 @@ mod random;
 #[cfg(test)]
 mod same;
 mod samples;
+mod seal;
 mod summary;
 mod upstream;
 mod waiters;
@@ -62,6 +63,7 @@ enum Area {
     Memory,
     Instructions,
     Peers,
+    Seal,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -135,6 +137,9 @@ async fn measure(cli: &Cli, summary: &mut Summary) -> Result<()> {
     let effort = claims::Effort { rounds: options.rounds.max(1), seconds: options.seconds.max(1) };
     if wanted(Area::Instructions) {
         instructions::run(summary)?;
+    }
+    if wanted(Area::Seal) {
+        seal::run(summary, Duration::from_secs(1))?;
     }
     if [Area::Claims, Area::Admissions, Area::Waiters, Area::Envoy, Area::Memory, Area::Peers]
         .into_iter()

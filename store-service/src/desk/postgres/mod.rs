@@ -46,6 +46,11 @@ impl PostgresDesk {
         })
     }
 
+    /// Its connections, for what else is on no request's path.
+    pub(crate) fn pool(&self) -> Arc<Pool> {
+        self.pool.clone()
+    }
+
     async fn run(&self, sql: &'static Sql, params: Params) -> Result<Vec<Row>, StoreError> {
         self.pool.run(sql, params).await.map_err(Failure::unexpected)
     }

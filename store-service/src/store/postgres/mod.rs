@@ -39,6 +39,8 @@ use super::{
 use crate::desk::Desk;
 use crate::desk::postgres::PostgresDesk;
 use crate::entry::{Change, Claim, ClaimOutcome, Complete, Release, Settle, SettleReply, Step, SweepKind};
+use crate::seal::SealStore;
+use crate::seal::postgres::PostgresSeals;
 use async_trait::async_trait;
 use batch::{Answers, Queue, RunError, Told};
 use chore::Chore;
@@ -103,6 +105,7 @@ pub struct Postgres {
     looks: Arc<Queue<ClaimLook>>,
     notices: Arc<Queue<Notice>>,
     desk: Arc<PostgresDesk>,
+    seals: Arc<PostgresSeals>,
     instance: String,
     ears: Arc<Ears>,
     durability: Arc<Durability>,
@@ -127,6 +130,7 @@ impl Postgres {
         let store_id = migrate::store_id(&client).await?;
         drop(client);
         let desk = Arc::new(PostgresDesk::new(url, options.unnamed_statements, store_id)?);
+        let seals = Arc::new(PostgresSeals::new(desk.pool()));
         let mut claims = Lane::new();
         let mut finish = Lane::new();
         let acquire = claims.queue(&clock);
@@ -165,6 +169,7 @@ impl Postgres {
             looks,
             notices,
             desk,
+            seals,
             instance,
             ears,
             durability: connector.durability().clone(),
@@ -216,6 +221,10 @@ impl Store for Postgres {
 
     fn desk(&self) -> Option<Arc<dyn Desk>> {
         Some(self.desk.clone())
+    }
+
+    fn seals(&self) -> Option<Arc<dyn SealStore>> {
+        Some(self.seals.clone())
     }
 
     async fn claim(&self, claim: Arc<Claim>, calm_ms: u64) -> Result<ClaimOutcome, StoreError> {

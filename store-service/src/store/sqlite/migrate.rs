@@ -9,7 +9,7 @@ use std::path::Path;
 /// The schema version that this program works with.
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
-const MIGRATIONS: [&str; 8] = [
+const MIGRATIONS: [&str; 9] = [
     include_str!("migrations/0001_entries.sql"),
     include_str!("migrations/0002_sweep_indexes.sql"),
     include_str!("migrations/0003_grants.sql"),
@@ -18,6 +18,7 @@ const MIGRATIONS: [&str; 8] = [
     include_str!("migrations/0006_desk.sql"),
     include_str!("migrations/0007_grant_answers.sql"),
     include_str!("migrations/0008_audit_by_time.sql"),
+    include_str!("migrations/0009_seal_keys.sql"),
 ];
 
 /// Why the schema can't be used.

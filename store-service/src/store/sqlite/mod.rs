@@ -26,6 +26,8 @@ use crate::grant::store::GrantStore;
 use crate::grant::timing::ExecutionTimings;
 use crate::recovery::sqlite::SqliteRecovery;
 use crate::recovery::store::RecoveryStore;
+use crate::seal::SealStore;
+use crate::seal::sqlite::SqliteSeals;
 use async_trait::async_trait;
 use fencepost_protocol::claims::{
     CompleteReply, ReleaseReply, RenewResult, Renewal, UnknownReply, UnknownRequest,
@@ -164,6 +166,10 @@ impl Store for Sqlite {
 
     fn recovery(&self) -> Option<Arc<dyn RecoveryStore>> {
         Some(Arc::new(SqliteRecovery::new(self.beside())))
+    }
+
+    fn seals(&self) -> Option<Arc<dyn SealStore>> {
+        Some(Arc::new(SqliteSeals::new(self.beside())))
     }
 
     async fn claim(&self, claim: Arc<Claim>, calm_ms: u64) -> Result<ClaimOutcome, StoreError> {

@@ -2,12 +2,16 @@
 
 use crate::detached::detached;
 use crate::support::{configuration, pay};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use fencepost_rig::client::Call;
 use fencepost_rig::envoy::{Route, loopback};
 use fencepost_rig::postgres::Postgres;
+use fencepost_rig::scratch::Scratch;
 use fencepost_rig::stack::{Builder, Stack, Store};
 use fencepost_rig::upstream::{AnswerBody, Behaviour};
 use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 const ANSWER: &str = "planted-answer-77d0";
@@ -69,4 +73,51 @@ async fn a_route_that_keeps_no_answers_stores_that_it_ran_and_nothing_of_what_it
         let found = dump(&database).await;
         assert!(holds(&found, ANSWER) && holds(&found, HEADER));
     }
+}
+
+fn write_keys(path: &std::path::Path, number: u8) {
+    std::fs::write(path, format!("k1 {}\n", STANDARD.encode([number; 32]))).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+#[tokio::test]
+async fn sealed_answers_are_in_no_dump_and_no_log_and_a_wrong_key_runs_nothing() {
+    let (database, files) = (Postgres::shared().await.create_database().await, Scratch::new("keys").unwrap());
+    let keys = files.path().join("keys");
+    write_keys(&keys, 1);
+    let builder = crate::support::stack(json!({})).store(Store::Url(database.clone()));
+    let builder = builder
+        .service_arguments(&["--seal-keys", keys.to_str().unwrap()])
+        .service_variable("FENCEPOST_LOG", "debug,fencepost_store=trace");
+    let stack = builder.start().await.unwrap();
+    stack.upstream().script("/pay", scripted());
+    let first = stack.send(&pay("k1")).await.unwrap();
+    assert_eq!((first.status, first.text().as_str()), (201, ANSWER));
+    let retry = stack.send(&pay("k1")).await.unwrap();
+    assert_eq!(
+        (retry.text().as_str(), retry.header("x-answer"), retry.is_replay()),
+        (ANSWER, Some(HEADER), true)
+    );
+    let found = dump(&database).await;
+    let log = std::fs::read_to_string(stack.service.log_path()).unwrap();
+    assert!(found.contains("test:") && !log.is_empty(), "the test looks at nothing");
+    for text in [ANSWER, HEADER] {
+        assert!(!holds(&found, text) && !holds(&log, text), "{text}");
+    }
+    // Another key under the same id.
+    stack.service.stop().await.unwrap();
+    write_keys(&keys, 2);
+    stack.service.start_again().await.unwrap();
+    let refused = stack.send(&pay("k1")).await.unwrap();
+    assert_eq!((refused.status, refused.problem_code().as_str()), (503, "store_unavailable"));
+    assert!(!holds(&refused.text(), ANSWER));
+    assert_eq!(stack.upstream().executions(), 1, "nothing runs");
+    let metrics = Call::get("/metrics").send(stack.service.addr()).await.unwrap().text();
+    assert!(!metrics.contains("fencepost_seal_failures_total{cause=\"altered\"} 0"), "{metrics}");
+    stack.service.stop().await.unwrap();
+    write_keys(&keys, 1);
+    stack.service.start_again().await.unwrap();
+    let retry = stack.send(&pay("k1")).await.unwrap();
+    assert_eq!((retry.text().as_str(), retry.is_replay()), (ANSWER, true));
+    assert_eq!(stack.upstream().executions(), 1);
 }

@@ -11,7 +11,8 @@
 SELECT false AS wrote, false AS waited, c.now, e.key, e.state, e.token, e.fence, e.scheme, e.fingerprint, e.scope,
        e.dead_tokens, e.lease_until, e.run_until, e.on_lost, e.claim_ttl_ms, e.unknown_ttl_ms, e.until, e.cause,
        e.status, NULL::bytea AS headers, NULL::bytea AS body,
-       coalesce(octet_length(e.headers), 0)::int8 AS headers_len,
+       coalesce(octet_length(e.headers), 0)::int8
+           - CASE WHEN substr(e.headers, 1, 1) = '\xf5' THEN 46 ELSE 0 END AS headers_len,
        coalesce(octet_length(e.body), 0)::int8 AS body_len, e.completed_at, e.created_at, e.updated_at, h.held
 FROM (SELECT coalesce($6::timestamptz, clock_timestamp()) AS now) AS c
 CROSS JOIN fencepost.entries AS e

@@ -7,7 +7,9 @@ FROM (
     SELECT key, state, token, fence, scheme, fingerprint, scope, dead_tokens,
            lease_until, run_until, on_lost, claim_ttl_ms, unknown_ttl_ms,
            until, cause, status, x'' AS headers, x'' AS body, completed_at, created_at, updated_at,
-           coalesce(length(headers), 0) AS headers_len, coalesce(length(body), 0) AS body_len,
+           coalesce(length(headers), 0)
+               - CASE WHEN substr(headers, 1, 1) = x'F5' THEN 46 ELSE 0 END AS headers_len,
+           coalesce(length(body), 0) AS body_len,
            EXISTS (
                SELECT 1 FROM holds AS o
                WHERE o.lifted_at IS NULL
