@@ -5,7 +5,10 @@
 //! order do nothing. A final status is never changed, by anybody.
 //!
 //! Nobody says `failed` while somebody may be sending: an owner whose lease lives may be between
-//! may-submit and its call. `succeeded` is a found effect, and found it stays.
+//! may-submit and its call. A lease that is only recovery's rest between two look-ups stands against nothing.
+//! What may still be sent until `submit_by` does not either: nothing is sent for an operation with an end,
+//! neither by an owner that renews its lease late nor by a new one. `succeeded` is a found effect, and found
+//! it stays.
 
 use crate::entry::Micros;
 use crate::grant::token::GrantKey;
@@ -39,6 +42,9 @@ pub struct OperationSeen {
     pub owner_version: i32,
     /// End of the present ownership.
     pub lease_until: Micros,
+    /// Recovery is its owner, has put it aside until the end of the lease, and has sent nothing for it: nobody
+    /// works on it meanwhile.
+    pub resting: bool,
     /// Until when anything may be sent.
     pub submit_by: Micros,
     /// When it was admitted.
@@ -189,8 +195,8 @@ pub fn settle(seen: Option<&OperationSeen>, order: &OperationOrder, now: Micros)
         (Succeeded | Failed, _) => return OperationSettled::Final,
         (Admitted | Unknown, Ending::LookAgain) => return OperationSettled::Open,
         (NeedsReconciliation, _) | (Unknown, Ending::Succeeded) => return OperationSettled::Settled,
-        (Unknown, Ending::Failed) => seen.lease_until,
-        (Admitted, _) => seen.lease_until.max(seen.submit_by),
+        (Unknown, Ending::Failed) | (Admitted, _) if seen.resting => return OperationSettled::Settled,
+        (Unknown, Ending::Failed) | (Admitted, _) => seen.lease_until,
     };
     match busy_until.ms_after(now) {
         0 => OperationSettled::Settled,
@@ -217,6 +223,7 @@ mod tests {
             cause: None,
             owner_version: 3,
             lease_until,
+            resting: false,
             submit_by,
             created_at: NOW,
             updated_at: NOW,
@@ -245,7 +252,7 @@ mod tests {
         for (status, lease, submit, expected) in [
             (Admitted, over, over, [done, done]),
             (Admitted, live, over, [running, running]),
-            (Admitted, over, live, [running, running]),
+            (Admitted, over, live, [done, done]),
             (Unknown, over, live, [done, done]),
             (Unknown, live, over, [done, running]),
             (NeedsReconciliation, live, live, [done, done]),
@@ -255,6 +262,10 @@ mod tests {
             let row = seen(status, lease, submit);
             let found = [Ending::Succeeded, Ending::Failed].map(|e| settle(Some(&row), &order(e), NOW));
             assert_eq!(found, expected, "{status:?}");
+            // While recovery rests, its lease stands against nobody.
+            let rests = OperationSeen { resting: true, ..row.clone() };
+            let found = [Ending::Succeeded, Ending::Failed].map(|e| settle(Some(&rests), &order(e), NOW));
+            assert_eq!(found, expected.map(|e| if e == running { done } else { e }), "{status:?}");
             let again = settle(Some(&row), &order(Ending::LookAgain), NOW);
             let expected = match status {
                 NeedsReconciliation => done,

@@ -198,6 +198,7 @@ pub fn view(seen: OperationSeen, history: Option<Vec<EventView>>) -> OperationVi
         details: details::from_text(&seen.details).0,
         reference: seen.reference,
         cause: seen.cause,
+        resting: seen.resting,
         lease_left_ms: seen.lease_until.ms_after(seen.now),
         submit_left_ms: seen.submit_by.ms_after(seen.now),
         created_at_us: seen.created_at.0,

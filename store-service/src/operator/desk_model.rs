@@ -31,6 +31,9 @@ pub struct OperationView {
     /// Why it has no end, where anything was concluded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
+    /// Recovery rests between two look-ups until then, and has sent nothing: nobody works on it.
+    #[serde(default)]
+    pub resting: bool,
     /// Milliseconds until the present ownership ends; 0 when it has.
     pub lease_left_ms: u64,
     /// Milliseconds until nothing may be sent any more; 0 when nothing may.

@@ -33,8 +33,7 @@ pub fn operation(shown: &OperationView, outcome: EndingWord) -> Result<(), End> 
             let why = "already_so: it waits for nobody: its owner or recovery works on it";
             return Err(refused(why.into()));
         }
-        ("unknown", EndingWord::Failed) => shown.lease_left_ms,
-        ("admitted", _) => shown.lease_left_ms.max(shown.submit_left_ms),
+        ("unknown", EndingWord::Failed) | ("admitted", _) if !shown.resting => shown.lease_left_ms,
         _ => 0,
     };
     if busy == 0 {
@@ -72,7 +71,13 @@ mod tests {
             OperationStatus::Succeeded,
             OperationStatus::Failed,
         ] {
-            for (lease_until, submit_by) in [(over, over), (live, over), (over, live), (live, live)] {
+            for (lease_until, submit_by, resting) in [
+                (over, over, false),
+                (live, over, false),
+                (over, live, false),
+                (live, live, false),
+                (live, live, true),
+            ] {
                 let seen = OperationSeen {
                     id: OperationId::from_random([7; 16]),
                     key: GrantKey { issuer: "i".into(), key_tenant: String::new(), grant_id: "g".into() },
@@ -85,6 +90,7 @@ mod tests {
                     cause: None,
                     owner_version: 3,
                     lease_until,
+                    resting,
                     submit_by,
                     created_at: NOW,
                     updated_at: NOW,

@@ -62,7 +62,8 @@ pub fn operation(seen: &OperationView) -> String {
         line("reference", reference.clone());
     }
     if !seen.has_ended() {
-        line("lease", left(seen.lease_left_ms));
+        let rests = if seen.resting { ", recovery rests" } else { "" };
+        line("lease", format!("{}{rests}", left(seen.lease_left_ms)));
         line("may be sent", left(seen.submit_left_ms));
     }
     line("admitted", time(seen.created_at_us));

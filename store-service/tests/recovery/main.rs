@@ -78,6 +78,7 @@ on_stores! {
     places::a_provider_that_was_away_is_tried_with_one_request_by_both_loops_together,
     encrypted::a_provider_behind_tls_is_asked_only_where_both_know_each_other,
     settling::a_person_has_recovery_look_again,
+    settling::a_person_ends_an_operation_while_recovery_rests,
     settling::operations_without_an_end_are_listed_by_cause,
     random::random_lives_of_operations_end_with_at_most_one_effect,
 }

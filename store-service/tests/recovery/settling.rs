@@ -6,7 +6,9 @@ use fencepost_protocol::grants::OperationStatus::{
     Admitted, Failed, NeedsReconciliation, Succeeded, Unknown,
 };
 use fencepost_store::desk::{Ending, OperationFilter, OperationOrder, OperationSettled};
+use fencepost_store::grant::duration::Span;
 use fencepost_store::recovery::operation::Ended;
+use fencepost_store::recovery::store::{Applied, Note, Owner, Rest, StepName, TakeOver};
 use fencepost_store::store::StoreKind;
 use serde_json::json;
 
@@ -193,4 +195,64 @@ pub async fn a_person_has_recovery_look_again(kind: StoreKind) {
     let events = bed.grants.store().history(id).await.unwrap();
     let told = events.iter().find(|event| event.step == "look_again").unwrap();
     assert_eq!((&told.actor[..], &told.result[..], told.status), ("ann", "needs_reconciliation", Unknown));
+}
+
+/// What recovery has put aside until its next look-up is free for a person's word; while it works, or once
+/// it has sent something, nobody says `failed`.
+pub async fn a_person_ends_an_operation_while_recovery_rests(kind: StoreKind) {
+    for ending in [Ending::Succeeded, Ending::Failed] {
+        for sent in [false, true] {
+            ends_while_recovery_rests(kind, ending, sent).await;
+        }
+    }
+}
+
+async fn ends_while_recovery_rests(kind: StoreKind, ending: Ending, sent: bool) {
+    let bed = Bed::new(kind).await;
+    let desk = bed.store().desk().unwrap();
+    let settle = async |id: &OperationId, ending: Ending| {
+        let seen = desk.operation(id.clone()).await.unwrap().unwrap();
+        let order = OperationOrder {
+            id: id.clone(),
+            version: seen.version(),
+            ending,
+            reference: None,
+            who: "ann".into(),
+            reason: "the provider said so on the telephone".into(),
+        };
+        (seen.resting, desk.settle_operation(order).await.unwrap())
+    };
+    let note = || Note { actor: "recovery/one".into(), result: String::new(), detail: String::new() };
+    let minute = Span::seconds(60);
+    let taken = async |id: &OperationId| {
+        let take = TakeOver { issuers: None, older_than: None, lease: minute, limit: 10, note: note() };
+        let taken = bed.recovery.take_over(take).await.unwrap();
+        assert_eq!((taken.len(), &taken[0].row.operation), (1, id));
+        Owner { id: id.clone(), version: taken[0].row.owned.owner_version }
+    };
+    let id = bed.stalled().await;
+    let owner = taken(&id).await;
+    let running = |(resting, done): (bool, OperationSettled)| {
+        assert!(!resting && matches!(done, OperationSettled::Running { .. }), "{done:?}");
+    };
+    for step in [StepName::LookUp, StepName::Submit].into_iter().take(1 + usize::from(sent)) {
+        let step = bed.recovery.step(owner.clone(), step, minute, note()).await.unwrap();
+        assert!(matches!(step, Applied::Yes(_)));
+        running(settle(&id, ending).await);
+    }
+    let rest = Rest { span: minute, counted: true };
+    assert_eq!(bed.recovery.postpone(owner.clone(), rest, note()).await.unwrap(), Applied::Yes(()));
+    if sent {
+        running(settle(&id, ending).await);
+        bed.pass(Over::Lease).await;
+        assert_eq!(settle(&id, ending).await.1, OperationSettled::Settled);
+    } else {
+        assert_eq!(settle(&id, ending).await, (true, OperationSettled::Settled));
+    }
+    // It has come to its end for everybody.
+    bed.pass(Over::Lease).await;
+    let step = bed.recovery.step(owner, StepName::Submit, minute, note()).await.unwrap();
+    assert_eq!((step, bed.status(&id).await), (Applied::Lost, ending.status()));
+    assert!(bed.usual(true).run_once().await.unwrap().operations.is_empty());
+    assert_eq!(bed.provider.submits(), 0);
 }

@@ -61,6 +61,7 @@ pub fn operation(row: &Row) -> Result<OperationSeen, StoreError> {
         cause: get(row, "cause")?,
         owner_version: get(row, "owner_version")?,
         lease_until: at(row, "lease_until")?,
+        resting: get(row, "resting")?,
         submit_by: at(row, "submit_by")?,
         created_at: at(row, "created_at")?,
         updated_at: at(row, "updated_at")?,

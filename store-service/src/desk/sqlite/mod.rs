@@ -295,6 +295,7 @@ fn seen(row: &Row<'_>, now: Micros) -> Result<OperationSeen> {
         cause: row.get("cause")?,
         owner_version: row.get("owner_version")?,
         lease_until: Micros(row.get("lease_until")?),
+        resting: row.get("resting")?,
         submit_by: Micros(row.get("submit_by")?),
         created_at: Micros(row.get("created_at")?),
         updated_at: Micros(row.get("updated_at")?),

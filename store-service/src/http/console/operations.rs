@@ -187,7 +187,7 @@ fn facts(seen: &OperationView) -> Markup {
             dt { "Grant" } dd { span.mono { (seen.grant_id) } " of " (seen.issuer) }
             @for (name, value) in &seen.details { dt { (name) } dd.mono { (value) } }
             @if !seen.has_ended() {
-                dt { "Lease" } dd { (left(seen.lease_left_ms)) }
+                dt { "Lease" } dd { (left(seen.lease_left_ms)) @if seen.resting { ", recovery rests" } }
                 dt { "May be sent for" } dd { (left(seen.submit_left_ms)) }
             }
             dt { "Version" } dd.mono { (seen.version) }

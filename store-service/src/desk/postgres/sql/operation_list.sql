@@ -1,5 +1,6 @@
 -- operation_list: operations in the order of their ids, for people.
 --
+-- `resting`: the last change is that recovery put it aside, and as this owner it has sent nothing.
 -- Isolation: any. Locks: none.
 -- Outcomes: at most $8 rows.
 --
@@ -7,7 +8,14 @@
 -- this one (each null: any) $8 limit $9 cause (null: any)
 SELECT o.operation_id::text AS operation_id, o.issuer, o.key_tenant, o.grant_id, o.caller_namespace, o.caller_id,
        o.tenant, o.details, o.status, o.reference, o.owner_version, o.lease_until, o.submit_by, o.created_at,
-       o.updated_at, w.cause, c.now
+       o.updated_at, w.cause,
+       EXISTS (SELECT FROM fencepost.operation_events AS r
+               WHERE r.operation_id = o.operation_id AND r.owner_version = o.owner_version
+                 AND r.step = 'postpone' AND r.at = o.updated_at)
+       AND NOT EXISTS (SELECT FROM fencepost.operation_events AS r
+                       WHERE r.operation_id = o.operation_id AND r.owner_version = o.owner_version
+                         AND r.step = 'submit') AS resting,
+       c.now
 FROM (SELECT clock_timestamp() AS now) AS c
 CROSS JOIN fencepost.operations AS o
 LEFT JOIN LATERAL (

@@ -1,4 +1,4 @@
--- operation_list: operations in the order of their ids, for people.
+-- operation_list: operations in the order of their ids, for people. `resting`: see the PostgreSQL statement.
 --
 -- ?1 statuses as a JSON list ?2 issuer ?3 tenant ?4 caller's namespace ?5 caller ?6 admitted at or
 -- before ?7 ids behind this one ?8 id of the only one (each null: any) ?9 limit ?10 cause (null: any)
@@ -6,6 +6,12 @@ SELECT o.*
 FROM (
 SELECT o.operation_id, o.issuer, o.key_tenant, o.grant_id, o.caller_namespace, o.caller_id, o.tenant, o.details,
        o.status, o.reference, o.owner_version, o.lease_until, o.submit_by, o.created_at, o.updated_at,
+       EXISTS (SELECT 1 FROM operation_events AS r
+               WHERE r.operation_id = o.operation_id AND r.owner_version = o.owner_version
+                 AND r.step = 'postpone' AND r.at = o.updated_at)
+       AND NOT EXISTS (SELECT 1 FROM operation_events AS r
+                       WHERE r.operation_id = o.operation_id AND r.owner_version = o.owner_version
+                         AND r.step = 'submit') AS resting,
        CASE WHEN o.status IN ('succeeded', 'failed') THEN NULL
             WHEN l.step IS NULL OR l.status <> o.status THEN CASE WHEN o.status <> 'admitted' THEN 'owner' END
             WHEN l.step = 'record' THEN substr(l.detail, 1, instr(l.detail || ':', ':') - 1)
