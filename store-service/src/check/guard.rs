@@ -3,6 +3,7 @@
 use super::code::Code;
 use super::place::{Findings, Place};
 use super::scopes;
+use super::settings;
 use super::tree::{self, Kind, Node};
 use super::world::{Filter, filter_of};
 use fencepost_filter_core::policy::{Config, ConfigError, Mode, Policy};
@@ -218,6 +219,8 @@ impl<'a> Configuration<'a> {
                         self.line_of(&index.map_or(path.clone(), |index| format!("{path}[{index}]")))
                     };
                     scopes::check(policy, at, findings);
+                    let at = |setting: &str| Some(self.line_of_setting(&policy.name, setting));
+                    settings::check(policy, at, findings);
                 }
                 Some(config)
             }

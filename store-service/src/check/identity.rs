@@ -174,17 +174,46 @@ fn judge<'a>(seen: &Seen<'_, 'a>, need: &Need<'_>, policy: &Policy) -> Option<Wr
             format!("no filter before that sets filter state {key:?}"),
             "it before the filter",
         )),
-        Need::Source(ScopeSource::Header { name }) if !is_overwritten(seen.chain, &seen.before, name) => {
-            Some(Wrong {
-                severity: Warning,
-                code: Code::TrustedHeaderOpen,
-                place: None,
-                found: format!("header {name:?} declared trusted, and nothing before that overwrites it"),
-                expected: "a filter before this one that sets or removes it, whatever the client sent",
-            })
-        }
+        Need::Source(ScopeSource::Header { name }) => judge_header(seen, name, policy),
         _ => None,
     }
+}
+
+fn judge_header<'a>(seen: &Seen<'_, 'a>, name: &str, policy: &Policy) -> Option<Wrong<'a>> {
+    if !is_overwritten(seen.chain, &seen.before, name) {
+        return Some(Wrong {
+            severity: Warning,
+            code: Code::TrustedHeaderOpen,
+            place: None,
+            found: format!("header {name:?} declared trusted, and nothing before that always overwrites it"),
+            expected: "a filter before this one that sets or removes it, whatever the client sent",
+        });
+    }
+    // jwt_authn leaves the headers of claims as they came where no rule asks for a token.
+    let marked = seen.marked?;
+    let not_asked: Vec<_> = seen
+        .rules
+        .iter()
+        .filter_map(|(filter, rules)| match jwt::of_route(filter, rules, marked, "") {
+            Payload::NotAsked(rule) if filter.config.exists() => Some((filter.place.node, rule)),
+            Payload::NotAsked(_) | Payload::Left | Payload::Partly(_) | Payload::Never => None,
+        })
+        .collect();
+    let (_, rule) = *not_asked.first()?;
+    let is_asking =
+        |filter: &&Filter<'_>| !not_asked.iter().any(|(node, _)| std::ptr::eq(*node, filter.place.node));
+    let asking: Vec<_> = seen.before.iter().copied().filter(is_asking).collect();
+    (!is_overwritten(seen.chain, &asking, name)).then(|| Wrong {
+        severity: Error,
+        code: Code::AuthenticationOff,
+        place: Some(rule),
+        found: format!(
+            "no token asked for on {:?}, where policy {:?} trusts header {name:?}",
+            example(&marked.route.get("match")).unwrap_or("a route"),
+            policy.name
+        ),
+        expected: "a rule of jwt_authn for this path: without one, the header is the client's",
+    })
 }
 
 fn judge_jwt<'a>(seen: &Seen<'_, 'a>, name: &str, payload: &str, policy: &Policy) -> Option<Wrong<'a>> {

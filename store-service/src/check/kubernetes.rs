@@ -5,7 +5,7 @@ use super::guard::{Configuration, check_changed, is_our_configuration, is_ours};
 use super::patches::segments;
 use super::place::{Findings, Place};
 use super::tree::{self, Kind, Node, NotYaml};
-use super::world::{LooseFilter, Position, World};
+use super::world::{LooseFilter, Position, World, filter_of};
 use fencepost_filter_core::scope::{ScopePolicy, ScopeSource};
 
 /// Filters that authenticate, and the first one in Istio: what is put before them runs without an
@@ -104,6 +104,7 @@ fn add_envoy_filter<'a>(manifest: Place<'a>, world: &mut World<'a>, findings: &m
         world.extensions.insert(name, value.get("typed_config"));
     }
     let at_gateway = manifest.at("spec.target_refs").items().any(|target| target.get("kind").is("Gateway"));
+    check_contexts(&patches().collect::<Vec<_>>(), findings);
     for patch in patches() {
         let value = patch.at("patch.value");
         let context = patch.at("match.context");
@@ -126,11 +127,40 @@ fn add_envoy_filter<'a>(manifest: Place<'a>, world: &mut World<'a>, findings: &m
     }
 }
 
+/// Whether routes are marked where the filter is put, among the patches of one manifest.
+fn check_contexts(patches: &[Place<'_>], findings: &mut Findings) {
+    let is = |patch: &Place<'_>, kind: &str| patch.get("apply_to").is(kind);
+    let puts_ours = |patch: &Place<'_>| {
+        let value = patch.at("patch.value");
+        is(patch, "HTTP_FILTER")
+            && (value.get("name").text().is_some_and(|name| name.contains("fencepost"))
+                || is_ours(&filter_of(value, String::new(), &value.get("typed_config"), "")))
+    };
+    let filters: Vec<_> = patches.iter().filter(|patch| puts_ours(patch)).map(context).collect();
+    for patch in patches.iter().filter(|patch| is(patch, "HTTP_ROUTE") || is(patch, "VIRTUAL_HOST")) {
+        let Some(here) = context(patch) else { continue };
+        let marks = super::routes::mark(&patch.at("patch.value")).exists();
+        if marks && !filters.is_empty() && !filters.iter().any(|of| of.is_none_or(|of| of == here)) {
+            let found =
+                format!("metadata of the filter in context {here}, where this manifest puts no filter");
+            let expected = "the context of the filter, unless another manifest puts one there";
+            findings.warning(patch.at("match.context"), Code::RouteWithoutFilter, found, expected);
+        }
+    }
+}
+
+/// The context of a patch; none is any.
+fn context<'a>(patch: &Place<'a>) -> Option<&'a str> {
+    patch.at("match.context").text().filter(|context| *context != "ANY")
+}
+
 /// Istio leaves what is added to a route, or has no operation, as if it were not there.
 fn check_operation(patch: Place<'_>, findings: &mut Findings) {
     let operation = patch.at("patch.operation");
     let mark = super::routes::mark(&patch.at("patch.value"));
-    if mark.exists() && (!operation.exists() || operation.is("ADD") || operation.is("INVALID")) {
+    if mark.exists()
+        && (!operation.exists() || ["ADD", "REPLACE", "INVALID"].iter().any(|word| operation.is(word)))
+    {
         let found = format!("metadata of the filter in a patch with operation {}", operation.shown());
         let expected = "operation: MERGE: Istio ignores this patch, so nothing is guarded";
         findings.error(operation, Code::MarkMisplaced, found, expected);

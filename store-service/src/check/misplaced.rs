@@ -35,6 +35,14 @@ pub(super) fn check_host(host: Place<'_>, config: &Config, findings: &mut Findin
 pub(super) fn check_route(route: Place<'_>, config: &Config, findings: &mut Findings) {
     check_names(route.get("metadata"), config, findings);
     let action = route.get("route");
+    check_elsewhere(action.get("metadata"), "the action of a route", config, findings);
+    check_elsewhere(route.at("match.metadata"), "the match of a route", config, findings);
+    for (_, entry) in route.get("typed_per_filter_config").members() {
+        let policy = entry.get("policy");
+        if policy.text().is_some_and(|policy| config.policies.contains_key(policy)) {
+            report(policy, "a policy in typed_per_filter_config".to_owned(), findings);
+        }
+    }
     check_elsewhere(action.get("metadata_match"), "metadata_match", config, findings);
     for share in action.at("weighted_clusters.clusters").items() {
         check_elsewhere(share.get("metadata_match"), "metadata_match", config, findings);
@@ -47,6 +55,15 @@ fn check_names(metadata: Place<'_>, config: &Config, findings: &mut Findings) {
     for (name, value) in metadata.get("filter_metadata").members() {
         if name != METADATA_NAMESPACE && is_mark(name, &value, config) {
             report(value, format!("metadata for the filter under the name {name:?}"), findings);
+        } else if name == METADATA_NAMESPACE && !value.exists() {
+            let expected = "policy: NAME: nothing is guarded by this";
+            findings.error(value, Code::RoutePolicyMissing, "null for metadata of the filter", expected);
+        }
+    }
+    // One level is missing: meshes leave out what they do not know.
+    for (name, value) in metadata.members() {
+        if !["filter_metadata", "filterMetadata"].contains(&name) && is_mark(name, &value, config) {
+            report(value, "metadata for the filter outside of filter_metadata".to_owned(), findings);
         }
     }
     check_typed(metadata, config, findings);

@@ -16,6 +16,7 @@ mod guard;
 mod identity;
 mod ids;
 mod jwt;
+mod keys;
 mod kubernetes;
 mod loopback;
 mod loopback_chain;
@@ -31,7 +32,9 @@ mod place;
 mod replies;
 mod routes;
 mod scopes;
+mod settings;
 mod shadow;
+mod spellings;
 mod switch;
 mod times;
 mod tree;
@@ -336,7 +339,10 @@ fn check_chain<'a>(
     order::check(chain, index, &marked, findings);
     identity::check(chain, index, guard, &marked, findings);
     let behind = chain.filters.get(index + 1..).unwrap_or_default();
+    spellings::check(chain, &marked, findings);
+    let before = chain.filters.get(..index).unwrap_or_default();
     for one in marked.iter().filter(|one| one.policy.mode != Mode::Off && one.calls_upstream()) {
+        keys::check(chain, before, one, findings);
         times::check(chain.manager, true, guard, one, findings);
         buffers::check(chain, guard, one, findings);
         before::check(chain, index, guard, one, findings);

@@ -183,9 +183,24 @@ pub(super) fn is_overwritten(chain: &Chain<'_>, before: &[&Filter<'_>], name: &s
                 || is_name(&provider.get("forward_payload_header"), name)
         }),
         "header_mutation" => mutations_overwrite(filter.config.at("mutations.request_mutations"), name),
-        "ext_authz" | "oauth2" => true,
+        "ext_authz" => is_always_asked(&filter.config),
+        // It overwrites the header of the token alone.
+        "oauth2" => name.eq_ignore_ascii_case("authorization"),
         word => ANYTHING.contains(&word),
     })
+}
+
+/// Whether `ext_authz` lets no request pass that its service has not seen: what the client sent would
+/// stay in it.
+fn is_always_asked(config: &Place<'_>) -> bool {
+    let share = config.at("filter_enabled.default_value");
+    let whole = match share.get("denominator").text() {
+        Some("TEN_THOUSAND" | "1") => 10_000,
+        Some("MILLION" | "2") => 1_000_000,
+        _ => 100,
+    };
+    !config.get("failure_mode_allow").is_true()
+        && (!share.exists() || share.get("numerator").number().is_some_and(|numerator| numerator >= whole))
 }
 
 /// Whether mutations set or remove a header whatever is there. Adding a value, or setting it only
@@ -200,6 +215,6 @@ fn mutations_overwrite(mutations: Place<'_>, name: &str) -> bool {
     })
 }
 
-fn is_name(place: &Place<'_>, name: &str) -> bool {
+pub(super) fn is_name(place: &Place<'_>, name: &str) -> bool {
     place.text().is_some_and(|text| text.eq_ignore_ascii_case(name))
 }

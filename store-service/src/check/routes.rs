@@ -5,6 +5,7 @@ use super::guard::{Configuration, Guard};
 use super::matching::{Match, Table};
 use super::place::{Findings, Place};
 use super::scopes;
+use super::settings;
 use super::shadow;
 use super::switch::{Switch, switch};
 use super::world::{Chain, Filter, routes_of};
@@ -166,6 +167,9 @@ pub(super) fn resolve(
                 let at = |index: Option<usize>| index.and_then(|index| own.items().nth(index)).unwrap_or(own);
                 scopes::check(&policy, at, findings);
             }
+            if policy.mode != Mode::Off {
+                settings::check(&policy, |setting| overridden(&[route, host], setting), findings);
+            }
             Ok(Some(policy))
         }
         Err((level, error)) => {
@@ -178,6 +182,22 @@ pub(super) fn resolve(
             Err(())
         }
     }
+}
+
+/// Where an override makes a setting what it is.
+fn overridden<'a>(marks: &[Place<'a>; 2], setting: &str) -> Option<Place<'a>> {
+    let written = |path: &str| {
+        let ways = marks.iter().map(|mark| path.split('.').fold(*mark, |place, name| place.get(name)));
+        ways.into_iter().find(Place::exists)
+    };
+    let path = setting.split('[').next().unwrap_or_default();
+    // A lifetime is short against another setting, and one takes the other's value.
+    let beside: &[&str] = match path {
+        "response.unknown_ttl" => &["response.ttl", "max_run", "on_lost"],
+        path if path.starts_with("response.") => &["max_run"],
+        _ => &[],
+    };
+    written(path).or_else(|| beside.iter().find_map(|path| written(path)))
 }
 
 /// Overrides that the filter refuses, where they are written.

@@ -6,15 +6,17 @@
 
 use super::code::Code;
 use super::place::{Findings, Place};
+use super::settings::OF_ONE_ATTEMPT;
 use fencepost_filter_core::policy::Policy;
 use fencepost_filter_core::scope::{ScopePolicy, ScopeSource};
 
 /// Claims that all tokens of an issuer share, or all tokens for an audience.
-const SHARED_CLAIMS: [&str; 3] = ["iss", "aud", "typ"];
+const SHARED_CLAIMS: [&str; 9] = ["iss", "aud", "typ", "ver", "scope", "scp", "acr", "amr", "token_use"];
 
-/// Claims that another token of the same caller has otherwise (RFC 7519, OpenID Connect Core).
-const TOKENS_CLAIMS: [&str; 9] =
-    ["jti", "iat", "exp", "nbf", "auth_time", "nonce", "at_hash", "c_hash", "s_hash"];
+/// Claims that another token of the same caller has otherwise (RFC 7519, OpenID Connect Core; the last
+/// two of Microsoft's).
+const TOKENS_CLAIMS: [&str; 11] =
+    ["jti", "iat", "exp", "nbf", "auth_time", "nonce", "at_hash", "c_hash", "s_hash", "uti", "aio"];
 
 /// Checks a policy. `place` says where its scope stands, and one of its sources.
 pub(super) fn check<'a>(
@@ -28,6 +30,14 @@ pub(super) fn check<'a>(
             let found = format!("policy {:?} scoped by claim {claim:?}, another in each token", policy.name);
             let expected = "a claim that stays with the caller, such as sub: a retry with a renewed token \
                             would be another caller, and run again";
+            findings.error(place(Some(index)), Code::ScopeChanges, found, expected);
+        }
+        if let ScopeSource::Header { name } = source
+            && OF_ONE_ATTEMPT.contains(&name.as_str())
+        {
+            let found =
+                format!("policy {:?} scoped by header {name:?}, another in each request", policy.name);
+            let expected = "what stays with the caller: a retry would be another caller, and run again";
             findings.error(place(Some(index)), Code::ScopeChanges, found, expected);
         }
     }

@@ -192,6 +192,87 @@ mistakes! {
     "a shared scope that a route overrides" in "edge.yaml": [SCOPE => r#""host""#, MARK => "{fencepost: {policy: payments, scope: [{jwt: {payload: jwt_payload, claim: sub}}]}}}"]
         => [(Warning, ScopeShared, r#""scope""#)];
 
+    "a scope of what proxies make for each request" in "edge.yaml": [SCOPE => r#"{"header": {"name": "X-Request-Id", "trusted": true}}"#, FENCEPOST => "          - {name: set, typed_config: {\"@type\": x/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation, mutations: {request_mutations: [{append: {header: {key: x-request-id, value: \"%UUID%\"}, append_action: OVERWRITE_IF_EXISTS_OR_ADD}}]}}}\n          - name: fencepost\n"]
+        => [(Error, ScopeChanges, "X-Request-Id")];
+    "a scope of what tokens may do" in "edge.yaml": [SCOPE => r#"{"jwt": {"payload": "jwt_payload", "claim": "scope"}}"#]
+        => [(Warning, ScopeShared, r#""scope""#)];
+
+    // Trusted headers that stay the client's.
+    "a header of ext_authz" in "edge.yaml": [SCOPE => r#"{"header": {"name": "x-user", "trusted": true}}"#, FENCEPOST => "          - {name: authz, typed_config: {\"@type\": x/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz}}\n          - name: fencepost\n"] => [];
+    "a header of ext_authz that may fail" in "edge.yaml": [SCOPE => r#"{"header": {"name": "x-user", "trusted": true}}"#, FENCEPOST => "          - {name: authz, typed_config: {\"@type\": x/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz, failure_mode_allow: true}}\n          - name: fencepost\n"]
+        => [(Warning, TrustedHeaderOpen, "x-user")];
+    "a header of ext_authz for some requests" in "edge.yaml": [SCOPE => r#"{"header": {"name": "x-user", "trusted": true}}"#, FENCEPOST => "          - {name: authz, typed_config: {\"@type\": x/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz, filter_enabled: {default_value: {numerator: 100, denominator: TEN_THOUSAND}}}}\n          - name: fencepost\n"]
+        => [(Warning, TrustedHeaderOpen, "x-user")];
+    "a header of ext_authz for all requests" in "edge.yaml": [SCOPE => r#"{"header": {"name": "x-user", "trusted": true}}"#, FENCEPOST => "          - {name: authz, typed_config: {\"@type\": x/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz, filter_enabled: {default_value: {numerator: 100}}}}\n          - name: fencepost\n"] => [];
+    "a header that oauth2 does not set" in "edge.yaml": [SCOPE => r#"{"header": {"name": "x-user", "trusted": true}}"#, FENCEPOST => "          - {name: authz, typed_config: {\"@type\": x/envoy.extensions.filters.http.oauth2.v3.OAuth2}}\n          - name: fencepost\n"]
+        => [(Warning, TrustedHeaderOpen, "x-user")];
+    "a header of a claim" in "edge.yaml": [SCOPE => r#"{"header": {"name": "x-user", "trusted": true}}"#, "forward: true\n" => "claim_to_headers: [{header_name: x-user, claim_name: sub}]\n"] => [];
+    "a header of a claim, without a rule" in "edge.yaml": [SCOPE => r#"{"header": {"name": "x-user", "trusted": true}}"#, "forward: true\n" => "claim_to_headers: [{header_name: x-user, claim_name: sub}]\n", "- match: {prefix: /}\n                requires" => "- match: {prefix: /admin}\n                requires"]
+        => [(Error, AuthenticationOff, "rules:")];
+
+    // The key on its way to the filter.
+    "a key that the proxy makes" in "edge.yaml": [FENCEPOST => "          - {name: key, typed_config: {\"@type\": x/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation, mutations: {request_mutations: [{append: {header: {key: Idempotency-Key, value: \"%REQ(X-REQUEST-ID)%\"}, append_action: ADD_IF_ABSENT}}]}}}\n          - name: fencepost\n"]
+        => [(Error, KeyReplaced, "name: key")];
+    "a key that the proxy makes early" in "edge.yaml": ["[{remove: x-fencepost-depth}]" => "[{remove: x-fencepost-depth}, {append: {header: {key: idempotency-key, value: 'p-%UUID%'}}}]"]
+        => [(Error, KeyReplaced, "UUID")];
+    "one key for all" in "edge.yaml": ["[{remove: x-fencepost-depth}]" => "[{remove: x-fencepost-depth}, {append: {header: {key: idempotency-key, value: none}}}]"]
+        => [(Error, KeyReplaced, "none")];
+    "a key that is taken away" in "edge.yaml": ["[{remove: x-fencepost-depth}]" => "[{remove: x-fencepost-depth}, {remove: Idempotency-Key}]"]
+        => [(Error, KeyReplaced, "Idempotency-Key")];
+    "a key from another header of the client" in "edge.yaml": ["[{remove: x-fencepost-depth}]" => "[{remove: x-fencepost-depth}, {append: {header: {key: idempotency-key, value: '%REQ(x-order)%'}, append_action: ADD_IF_ABSENT}}]"]
+        => [];
+    "another header that the proxy makes" in "edge.yaml": ["[{remove: x-fencepost-depth}]" => "[{remove: x-fencepost-depth}, {append: {header: {key: x-attempt, value: '%UUID%'}}}]"] => [];
+
+    // Other spellings of a path.
+    "paths that are not normalized" in "edge.yaml": ["          normalize_path: true\n" => ""] => [(Warning, PathSpellings, "typed_config")];
+    "slashes that are not merged" in "edge.yaml": ["merge_slashes: true" => "merge_slashes: false"] => [(Warning, PathSpellings, "merge_slashes: false")];
+    "slashes that stay escaped" in "edge.yaml": ["UNESCAPE_AND_REDIRECT" => "KEEP_UNCHANGED"] => [(Warning, PathSpellings, "KEEP_UNCHANGED")];
+    "slashes that are refused" in "edge.yaml": ["UNESCAPE_AND_REDIRECT" => "REJECT_REQUEST"] => [];
+    "other spellings that lead elsewhere" in "edge.yaml": ["          merge_slashes: true\n" => "", GUARDED => "route: {cluster: app}\n              - match: {prefix: /}\n                route_: {cluster: site}\n                x"] => [];
+    "paths under one marked route" in "edge.yaml": ["          merge_slashes: true\n" => "", "{prefix: /payments}" => "{prefix: /}", "              - match: {prefix: /}\n                route: {cluster: app}\n" => ""] => [];
+
+    // Marks next to the right place.
+    "null for a mark" in "edge.yaml": [MARK => "{fencepost: null}}"] => [(Warning, PolicyUnused, "payments"), (Error, RoutePolicyMissing, "null")];
+    "a mark without filter_metadata" in "istio/envoyfilter.yaml": ["metadata: {filter_metadata: {fencepost: {policy: payments}}}" => "metadata: {fencepost: {policy: payments}}"]
+        => [(Error, MarkMisplaced, "metadata: {fencepost")];
+    "a mark in the action" in "istio/envoyfilter.yaml": ["metadata: {filter_metadata: {fencepost: {policy: payments}}}" => "route: {metadata: {filter_metadata: {fencepost: {policy: payments}}}}"]
+        => [(Error, MarkMisplaced, "route: {metadata")];
+    "a mark for one filter" in "istio/envoyfilter.yaml": ["metadata: {filter_metadata: {fencepost: {policy: payments}}}" => "typed_per_filter_config: {fencepost: {policy: payments}}"]
+        => [(Error, MarkMisplaced, "typed_per_filter_config")];
+    "a mark that replaces" in "istio/envoyfilter.yaml": ["operation: MERGE" => "operation: REPLACE"] => [(Error, MarkMisplaced, "REPLACE")];
+    "a mark for other proxies" in "istio/envoyfilter.yaml": ["HTTP_ROUTE\n    match:\n      context: SIDECAR_INBOUND" => "HTTP_ROUTE\n    match:\n      context: GATEWAY"]
+        => [(Warning, RouteWithoutFilter, "context: GATEWAY")];
+    "a mark for all proxies" in "istio/envoyfilter.yaml": ["HTTP_ROUTE\n    match:\n      context: SIDECAR_INBOUND" => "HTTP_ROUTE\n    match:\n      context: ANY"] => [];
+
+    // Settings that hardly anybody means.
+    "a fingerprint of a request id" in "edge.yaml": [r#""body": "json","# => r#""headers": ["X-Request-Id"],"#] => [(Error, FingerprintChanges, "X-Request-Id")];
+    "a fingerprint of a token" in "edge.yaml": [r#""body": "json","# => r#""headers": ["authorization", "x-version"],"#] => [(Warning, FingerprintChanges, "authorization")];
+    "a fingerprint of a version" in "edge.yaml": [r#""body": "json","# => r#""headers": ["x-version", "accept-language"],"#] => [];
+    "a property that is no way into the body" in "edge.yaml": [r#""body": "json","# => r#""properties": ["order.amount"],"#] => [(Warning, FingerprintProperty, "order.amount")];
+    "a property as a path of another language" in "edge.yaml": [r#""body": "json","# => r#""properties": ["$['amount']"],"#] => [(Warning, FingerprintProperty, "amount")];
+    "properties and pointers" in "edge.yaml": [r#""body": "json","# => r#""properties": ["amount", "/order/a.b/0", "line_items", "to-account"],"#] => [];
+    "a parameter with its question mark" in "edge.yaml": [r#""body": "json","# => r#""query": ["?dry"],"#] => [(Warning, FingerprintProperty, "?dry")];
+    "parameters" in "edge.yaml": [r#""body": "json","# => r#""query": ["dry", "filter[type]"],"#] => [];
+    "a path of which nothing counts" in "edge.yaml": [r#""body": "json","# => r#""path": {"template": "/payments/{id}/refund"},"#] => [(Warning, FingerprintPath, "{id}")];
+    "a path of which a part counts" in "edge.yaml": [r#""body": "json","# => r#""path": {"template": "/{version}/{id}/refund", "variables": ["id"]},"#] => [];
+    "a fingerprint of a request id, by a route" in "edge.yaml": [MARK => "{fencepost: {policy: payments, fingerprint: {headers: [traceparent]}}}}"]
+        => [(Error, FingerprintChanges, "traceparent")];
+    "two calls with one key" in "edge.yaml": [r#""wait": "5s""# => r#""downstream_keys": [{"provider": "stripe", "operation": "charge", "header": "x-a"}, {"provider": "stripe", "operation": "charge", "header": "x-b"}]"#]
+        => [(Warning, DownstreamKeysSame, "x-b")];
+    "two calls with two keys" in "edge.yaml": [r#""wait": "5s""# => r#""downstream_keys": [{"provider": "stripe", "operation": "charge", "header": "x-a"}, {"provider": "stripe", "operation": "mail", "header": "x-b"}, {"provider": "own", "operation": "charge", "header": "x-c"}]"#]
+        => [];
+    "answers that are soon forgotten" in "edge.yaml": [r#""ttl": "24h""# => r#""unknown_ttl": "24h", "ttl": "30s""#] => [(Warning, LifetimeShort, r#""ttl": "30s""#)];
+    "unknown outcomes that are soon forgotten" in "edge.yaml": [r#""ttl": "24h""# => r#""unknown_ttl": "59s""#] => [(Warning, LifetimeShort, "59s")];
+    "unknown outcomes that are kept as long as a run" in "edge.yaml": [r#""ttl": "24h""# => r#""unknown_ttl": "60s""#] => [];
+    "unknown outcomes that are not held" in "edge.yaml": [r#""ttl": "24h""# => r#""unknown_ttl": "1s""#, r#""wait": "5s""# => r#""on_lost": "rerun""#] => [];
+    "successes that are soon forgotten" in "edge.yaml": [r#""ttl": "24h""# => r#""statuses": {"201": {"ttl": "10s"}, "5xx": {"ttl": "10s"}, "404": "release"}"#] => [(Warning, LifetimeShort, "201")];
+    "successes that are not kept" in "edge.yaml": [r#""ttl": "24h""# => r#""statuses": {"2xx": "release"}"#] => [(Warning, SuccessReleased, "2xx")];
+    "one success that is not kept, by a route" in "edge.yaml": [MARK => "{fencepost: {policy: payments, response: {statuses: {202: release}}}}}"]
+        => [(Warning, SuccessReleased, "202")];
+    "a run that a route makes longer than answers are kept" in "edge.yaml": [r#""ttl": "24h""# => r#""ttl": "70s""#, MARK => "{fencepost: {policy: payments, max_run: 80s}}}"]
+        => [(Warning, LifetimeShort, "max_run: 80s"), (Warning, LifetimeShort, "max_run: 80s")];
+    "lifetimes of a route that has its own run" in "edge.yaml": [MARK => "{fencepost: {policy: payments, max_run: 5s, response: {ttl: 30s}}}}"] => [];
+
     "metadata from a header" in "edge.yaml": [SCOPE => r#"{"metadata": {"filter": "callers", "path": ["user"]}}"#, FENCEPOST => "          - {name: map, typed_config: {\"@type\": x/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{header: x-user, on_header_present: {metadata_namespace: callers, key: user}}]}}\n          - name: fencepost\n"]
         => [(Warning, ScopeFromClient, "x-user")];
     "metadata from a header, in the filter's own namespace" in "edge.yaml": [SCOPE => r#"{"metadata": {"filter": "envoy.filters.http.header_to_metadata", "path": ["user"]}}"#, FENCEPOST => "          - {name: map, typed_config: {\"@type\": x/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{cookie: session, on_header_present: {key: user}}]}}\n          - name: fencepost\n"]
@@ -477,7 +558,7 @@ mistakes! {
     "a switch that is a boolean" in "edge.yaml": ["{policy: payments}" => "{policy: payments, mode: off}"]
         => [(Error, RouteOverrideInvalid, "mode: off")];
     "a switch in quotes" in "edge.yaml": ["{policy: payments}" => "{policy: payments, mode: \"off\"}"] => [];
-    "a path of the fingerprint that replaces the one below" in "edge.yaml": [r#"{"body": "json","# => r#"{"path": {"template": "/a/{b}/{c}", "variables": ["b"]}, "body": "json","#, "{policy: payments}" => "{policy: payments, fingerprint: {path: {template: '/x/{y}'}}}"] => [];
+    "a path of the fingerprint that replaces the one below" in "edge.yaml": [r#"{"body": "json","# => r#"{"path": {"template": "/a/{b}/{c}", "variables": ["b"]}, "body": "json","#, "{policy: payments}" => "{policy: payments, fingerprint: {path: {template: '/x/y'}}}"] => [];
     "a buffer in hexadecimal" in "detached.yaml": ["per_connection_buffer_limit_bytes: 1048576" => "per_connection_buffer_limit_bytes: 0x8000"]
         => [(Warning, RequestBufferSmall, "0x8000")];
     "a buffer with a fraction" in "detached.yaml": ["per_connection_buffer_limit_bytes: 1048576" => "per_connection_buffer_limit_bytes: 10000.0"]
