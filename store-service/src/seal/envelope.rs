@@ -5,13 +5,16 @@
 //! body keeps its length, and header block and body of two answers can't be put together.
 //!
 //! The mark is no beginning of an open answer: a header block begins with the number of its pairs in
-//! four bytes, which is at most 1,024, so its first byte is zero.
+//! four bytes, which is at most 1,024, so its first two bytes are zero. What begins with neither was
+//! changed, and is no answer: a sealed one whose mark is damaged is never taken for an open one, for
+//! where the number's lower bytes would be it has the first letters of the key's id.
 //!
 //! A nonce is 96 random bits. By the birthday bound, 2^32 answers under one key have a chance below
 //! 2^-32 of a pair with the same nonce (NIST SP 800-38D, section 8.3): renew the key before that.
 
 use super::{KeyId, KeyRing, SealFault, Subject};
 use bytes::Bytes;
+use fencepost_protocol::answer::HEADERS_MAX;
 use ring::aead::{Aad, NONCE_LEN, Nonce};
 
 /// First byte of a sealed header block.
@@ -37,6 +40,15 @@ pub fn is_sealed(headers: &[u8]) -> bool {
     headers.first() == Some(&MARK)
 }
 
+/// Whether a stored header block begins as an open answer's does. An empty one is the answer of an
+/// operation whose application gave no headers.
+pub fn is_open(headers: &[u8]) -> bool {
+    match headers.first_chunk() {
+        Some(pairs) => u32::from_be_bytes(*pairs) as usize <= HEADERS_MAX,
+        None => headers.is_empty(),
+    }
+}
+
 /// Length of the header block, sealed or not.
 pub fn headers_len(headers: &[u8]) -> usize {
     if is_sealed(headers) { headers.len().saturating_sub(PREFIX_LEN) } else { headers.len() }
@@ -45,8 +57,11 @@ pub fn headers_len(headers: &[u8]) -> usize {
 /// The key that a stored header block was sealed with, as far as its beginning says; `None`: it is
 /// open.
 pub fn sealed_with(headers: &[u8]) -> Result<Option<KeyId>, SealFault> {
-    if !is_sealed(headers) {
+    if is_open(headers) {
         return Ok(None);
+    }
+    if !is_sealed(headers) {
+        return Err(SealFault::Form);
     }
     let field =
         headers.get(2..HEAD_LEN).filter(|_| headers.get(1) == Some(&VERSION)).ok_or(SealFault::Form)?;
@@ -187,7 +202,7 @@ mod tests {
         let ring = one();
         let refused = with_each(|n, subject| {
             let (headers, body) = seal(&ring, subject, HEADERS, b"secret").unwrap();
-            for bit in 8..(headers.len() + body.len()) * 8 {
+            for bit in 0..(headers.len() + body.len()) * 8 {
                 let mut all = [headers.as_ref(), body.as_ref()].concat();
                 all[bit / 8] ^= 1 << (bit % 8);
                 let (h, b) = all.split_at(headers.len());
@@ -201,6 +216,12 @@ mod tests {
             let all = [headers.as_ref(), body.as_ref()].concat();
             let (h, b) = all.split_at(headers.len() + 1);
             assert!(open(Some(&ring), subject, h, b).is_err());
+            // However its mark is damaged, it is not taken for an open answer.
+            for mark in 0..=u16::MAX {
+                let mut damaged = headers.to_vec();
+                damaged[..2].copy_from_slice(&mark.to_be_bytes());
+                assert!(!is_open(&damaged), "row {n}, {mark:04x}");
+            }
         });
         assert_eq!(refused.len(), 8);
     }
@@ -233,7 +254,7 @@ mod tests {
     #[test]
     fn an_open_answer_is_no_envelope_and_lengths_are_those_of_the_answer() {
         let open_block = fencepost_protocol::answer::encode_headers(&[(vec![0xf5; 3], vec![0xf5; 9])]);
-        assert!(!is_sealed(&open_block) && !is_sealed(&[]));
+        assert!(!is_sealed(&open_block) && is_open(&open_block) && is_open(&[]) && !is_open(&[0]));
         assert_eq!(headers_len(&open_block), open_block.len());
         with_each(|_, subject| {
             let (headers, body) = seal(&one(), subject, &open_block, b"secret").unwrap();

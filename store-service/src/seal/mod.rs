@@ -5,7 +5,8 @@
 //! an answer is [an envelope](envelope), before it the answer itself. A row is its owner's: what is
 //! sealed for one key, operation or status opens nowhere else.
 //!
-//! An answer that can't be opened is an error of the store and never a free key: nothing runs.
+//! An answer that can't be opened is an error of the store and never a free key: nothing runs. The log,
+//! a counter and `/readyz` tell of it.
 //! Without keys nothing is sealed, and nothing is copied; only the first byte is looked at.
 //!
 //! Not hidden: that a key was used, when, its status, and how long its answer is. Not prevented:
@@ -38,23 +39,37 @@ use crate::recovery::store::RecoveryStore;
 use crate::store::{Store, StoreError};
 use bytes::Bytes;
 use fault::Faults;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 /// Seals and opens answers with the keys that there are.
 pub struct Seal {
     ring: Option<KeyRing>,
     faults: Faults,
+    /// Ids of keys that were missing at the start.
+    missing: OnceLock<String>,
 }
 
 impl Seal {
     /// With these keys; without any, nothing is sealed and nothing sealed is opened.
     pub fn new(ring: Option<KeyRing>) -> Arc<Self> {
-        Arc::new(Self { ring, faults: Faults::default() })
+        Arc::new(Self { ring, faults: Faults::default(), missing: OnceLock::new() })
     }
 
     /// The keys.
     pub fn ring(&self) -> Option<&KeyRing> {
         self.ring.as_ref()
+    }
+
+    /// What operators should know, in sentences: keys that are missing, and answers that did not open.
+    pub fn warnings(&self) -> Vec<String> {
+        let missing = self.missing.get().map(|missing| {
+            format!(
+                "answers may be sealed with {missing}, which --seal-keys has not got: their retries get 503; give \
+                 this instance the file with these keys"
+            )
+        });
+        missing.into_iter().chain(self.faults.warning(Instant::now())).collect()
     }
 
     /// The boundary before a store.
@@ -92,7 +107,7 @@ impl Seal {
         headers: &mut Bytes,
         body: &mut Bytes,
     ) -> Result<(), StoreError> {
-        if !envelope::is_sealed(headers) {
+        if envelope::is_open(headers) {
             return Ok(());
         }
         let opened = envelope::open(self.ring.as_ref(), subject, headers, body);

@@ -61,6 +61,8 @@ impl SealArgs {
                 return Err(SealStartError::Missing { missing, found });
             }
             tracing::warn!(missing, "retries of answers that are sealed with these keys get 503");
+            // Set once: this is looked at once, before the service listens.
+            let _ = seal.missing.set(missing);
         }
         if let Some(ring) = ring {
             keeper.add_key(ring.current().0.as_str()).await?;

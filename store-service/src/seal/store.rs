@@ -126,7 +126,9 @@ impl Store for Sealed {
     }
 
     fn warnings(&self) -> Vec<String> {
-        self.inner.warnings()
+        let mut warnings = self.inner.warnings();
+        warnings.extend(self.seal.warnings());
+        warnings
     }
 
     async fn entry(&self, key: &StoreKey, answer: bool) -> Result<Option<Entry>, StoreError> {

@@ -19,6 +19,7 @@ mod statements;
 #[allow(dead_code)]
 #[path = "../grants/support.rs"]
 mod support;
+mod telling;
 
 /// Stamps each promise for each store.
 macro_rules! seals {
@@ -40,5 +41,7 @@ seals! {
     answers::without_the_right_key_retries_get_503_and_run_nothing on Memory Sqlite Postgres,
     operations::answers_of_operations_are_sealed_for_their_operation on Sqlite Postgres,
     renewing::renewal_seals_open_and_old_answers_while_they_are_replayed on Sqlite Postgres,
+    telling::a_missing_key_is_told_to_operators_and_put_back_its_answers_are_replayed on Sqlite Postgres,
+    telling::a_damaged_answer_is_told_to_operators_and_the_others_are_replayed on Sqlite Postgres,
     renewing::renewal_leaves_what_was_erased_changed_or_can_t_be_opened on Sqlite Postgres,
 }
