@@ -147,6 +147,12 @@ impl Exchange {
                 self.state = State::Over;
                 return;
             }
+            if !world.has_room && !chunk.is_empty() {
+                // A full VM would have refused it; copying on would end every stream of this worker.
+                effects.push(Effect::Result(Outcome::would_refuse(ProblemKind::TooBusy)));
+                self.state = State::Over;
+                return;
+            }
             body.extend_from_slice(chunk);
         }
         if !end {

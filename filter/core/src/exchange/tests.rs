@@ -668,6 +668,12 @@ fn bodies_that_would_be_refused_are_counted_and_pass() {
     rig.step(Input::RequestBody { chunk: b"6".to_vec(), end: true });
     assert_eq!(rig.results(), [Outcome::WouldRefuseBodyTooLarge]);
     assert_eq!(rig.exchange.kept_bytes(), 0);
+    let mut rig = Rig::new(r#","mode":"observe""#);
+    rig.step(Input::RequestBody { chunk: b"{".to_vec(), end: false });
+    rig.has_room = false;
+    rig.step(Input::RequestBody { chunk: b"}".to_vec(), end: true });
+    assert_eq!(rig.results(), [Outcome::WouldStoreUnavailable], "a full VM copies no more bodies");
+    assert_eq!((rig.exchange.kept_bytes(), rig.exchange.is_over()), (0, true));
     let reject = r#","mode":"observe","fingerprint":{"duplicate_members":"reject"}"#;
     let mut rig = Rig::new(reject);
     let head = rig.exchange.policy.fingerprint.options().duplicate_members;
