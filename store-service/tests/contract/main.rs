@@ -21,6 +21,7 @@ mod outages;
 mod people;
 mod quotas;
 mod random;
+mod random_orders;
 mod served;
 mod server;
 mod starting;
