@@ -7,20 +7,28 @@ use crate::entry::SweepKind;
 use crate::service::Service;
 use crate::store::StoreError;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Rows in one batch: one statement, short locks.
-pub const BATCH: u32 = 1_000;
+pub const BATCH: u32 = 250;
 
 /// Most batches of one duty in a round, so that no duty keeps back the others; a round that leaves
 /// rows behind is followed by the next one at once.
-pub const ROUNDS_MAX: u32 = 100;
+pub const ROUNDS_MAX: u32 = 400;
+
+/// How long the sweeper rests after a full batch, in times that the batch took: claims share the
+/// database with it, and nobody waits for it.
+const REST: u32 = 3;
+
+/// Longest rest. A batch that took longer waited for something else.
+const REST_MAX: Duration = Duration::from_millis(100);
 
 /// One round of all duties; how many rows it changed.
 pub async fn run_once(service: &Service) -> Result<u64, StoreError> {
     let mut total = 0;
     for kind in SweepKind::ALL {
         for _ in 0..ROUNDS_MAX {
+            let started = Instant::now();
             let result = service.store().sweep(kind, service.calm().ms(), BATCH).await;
             service.calm().note(&result);
             let changed = result?;
@@ -29,6 +37,7 @@ pub async fn run_once(service: &Service) -> Result<u64, StoreError> {
             if changed < u64::from(BATCH) {
                 break;
             }
+            tokio::time::sleep((started.elapsed() * REST).min(REST_MAX)).await;
         }
     }
     Ok(total)

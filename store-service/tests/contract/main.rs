@@ -10,6 +10,7 @@
 mod bed;
 mod console;
 mod encrypted;
+mod entry_checks;
 mod finishing;
 mod grace;
 mod holding;
@@ -24,6 +25,7 @@ mod random;
 mod random_orders;
 mod served;
 mod server;
+mod small_statements;
 mod starting;
 mod statements;
 mod sweeping;

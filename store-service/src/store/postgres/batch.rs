@@ -6,6 +6,11 @@
 //! their question, and go into the next batch otherwise. They were all there before the statement
 //! was sent, so what it found is true for them as well.
 //!
+//! While a statement of a kind runs, further operations wait for its end, so that they share the next
+//! one: a statement costs the database far more than one more key in it. They stop waiting when they
+//! would fill a batch, or when the statement takes longer than usual ([`PATIENCE`]): it may wait for a
+//! lock, or the database may be far away. Then another connection takes them.
+//!
 //! A lost connection leaves open whether the statement was applied. Every operation is safe to
 //! repeat with its token, so it is asked once more; the second time the caller has to decide.
 
@@ -26,6 +31,9 @@ use tracing::Instrument;
 /// How long a statement may run. Longer than any lock is held by the service's own statements;
 /// shorter than a lease.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long after the start of a statement further operations wait for its end.
+const PATIENCE: Duration = Duration::from_millis(1);
 
 /// How long an operation may take with everything: queueing, a lost connection, asking again.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(6);
@@ -121,9 +129,28 @@ struct Pending<K: Kind> {
     span: tracing::Span,
 }
 
+/// What waits, and what runs.
+struct State<K: Kind> {
+    pending: VecDeque<Pending<K>>,
+    /// Statements under way.
+    running: usize,
+    /// When the last of them began.
+    began: Option<Instant>,
+}
+
+impl<K: Kind> State<K> {
+    /// Is it better to wait for the end of a statement than to begin another one? Its worker comes back
+    /// for what waits.
+    fn gathers(&self) -> bool {
+        self.running > 0
+            && self.pending.len() < K::BATCH_MAX
+            && self.began.is_some_and(|began| began.elapsed() < PATIENCE)
+    }
+}
+
 /// Operations of one kind that wait for a statement.
 pub struct Queue<K: Kind> {
-    pending: Mutex<VecDeque<Pending<K>>>,
+    state: Mutex<State<K>>,
     clock: Clock,
     wake: Arc<Wake>,
 }
@@ -133,10 +160,27 @@ struct Batch<K: Kind> {
     mains: Vec<(Pending<K>, Vec<Pending<K>>)>,
 }
 
+/// A batch that has been taken.
+struct Taken<K: Kind> {
+    batch: Batch<K>,
+    running: Running<K>,
+}
+
+/// A statement that is under way, until it is dropped.
+struct Running<K: Kind>(Arc<Queue<K>>);
+
+impl<K: Kind> Drop for Running<K> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.running = state.running.saturating_sub(1);
+    }
+}
+
 impl<K: Kind> Queue<K> {
     /// An empty queue for the workers behind `wake`.
     pub fn new(clock: Clock, wake: Arc<Wake>) -> Arc<Self> {
-        Arc::new(Self { pending: Mutex::default(), clock, wake })
+        let state = State { pending: VecDeque::new(), running: 0, began: None };
+        Arc::new(Self { state: Mutex::new(state), clock, wake })
     }
 
     /// Queues an operation and waits for its result. Dropping the future cancels nothing that has
@@ -146,15 +190,19 @@ impl<K: Kind> Queue<K> {
             return Err(StoreError::Unavailable(reason));
         }
         let (reply, result) = oneshot::channel();
-        {
-            let mut pending = self.lock();
-            if pending.len() >= QUEUE_MAX {
+        let gathers = {
+            let mut state = self.lock();
+            if state.pending.len() >= QUEUE_MAX {
                 return Err(StoreError::Unavailable("too many operations wait for PostgreSQL".into()));
             }
             let span = tracing::Span::current();
-            pending.push_back(Pending { op: Arc::new(op), reply, again: 0, lost: false, alone: false, span });
+            let op = Arc::new(op);
+            state.pending.push_back(Pending { op, reply, again: 0, lost: false, alone: false, span });
+            state.gathers()
+        };
+        if !gathers {
+            self.wake.one();
         }
-        self.wake.one();
         match tokio::time::timeout(OPERATION_TIMEOUT, result).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(StoreError::Unavailable("the service is stopping".into())),
@@ -162,18 +210,22 @@ impl<K: Kind> Queue<K> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Pending<K>>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put_back(&self, pending: Pending<K>) {
-        self.lock().push_front(pending);
+        self.lock().pending.push_front(pending);
         self.wake.one();
     }
 
     /// The next batch.
     pub fn take(self: &Arc<Self>) -> Option<Box<dyn Work>> {
-        let mut queue = self.lock();
+        let mut state = self.lock();
+        if state.gathers() {
+            return None;
+        }
+        let queue = &mut state.pending;
         let mut places: HashMap<StoreKey, usize> = HashMap::new();
         let mut mains: Vec<(Pending<K>, Vec<Pending<K>>)> = Vec::new();
         let mut left = VecDeque::new();
@@ -213,50 +265,66 @@ impl<K: Kind> Queue<K> {
         while let Some(next) = left.pop_back() {
             queue.push_front(next);
         }
-        let more = !queue.is_empty();
-        drop(queue);
-        if more {
-            self.wake.one();
-        }
         if mains.is_empty() {
             return None;
         }
+        state.running += 1;
+        state.began = Some(Instant::now());
+        let more = !state.pending.is_empty() && !state.gathers();
+        drop(state);
+        let running = Running(self.clone());
+        if more {
+            self.wake.one();
+        }
         mains.sort_by(|(a, _), (b, _)| K::key(&a.op).cmp(&K::key(&b.op)));
-        Some(Box::new(Batch { queue: self.clone(), mains }))
+        Some(Box::new(Taken { batch: Batch { queue: self.clone(), mains }, running }))
     }
 
     /// Tells everybody who waits that the server is not there.
     pub fn fail(&self, reason: &str) {
-        let pending = std::mem::take(&mut *self.lock());
+        let pending = std::mem::take(&mut self.lock().pending);
         for one in pending {
             let _ = one.reply.send(Err(StoreError::Unavailable(reason.to_owned())));
         }
     }
 }
 
-impl<K: Kind> Work for Batch<K> {
+impl<K: Kind> Work for Taken<K> {
     fn run<'a>(self: Box<Self>, session: &'a Session) -> BoxFuture<'a, Verdict> {
+        let Self { batch, running } = *self;
         Box::pin(async move {
-            let ops: Vec<_> = self.mains.iter().map(|(main, _)| main.op.clone()).collect();
+            let ops: Vec<_> = batch.mains.iter().map(|(main, _)| main.op.clone()).collect();
             let started = Instant::now();
-            let run = K::run(session, &self.queue.clock, &ops);
-            let span = trace::statement(K::NAME, self.mains.iter().map(|(main, _)| &main.span));
-            let result = tokio::time::timeout(STATEMENT_TIMEOUT, run).instrument(span).await;
+            let result = {
+                let run = K::run(session, &batch.queue.clock, &ops);
+                let span = trace::statement(K::NAME, batch.mains.iter().map(|(main, _)| &main.span));
+                let run = tokio::time::timeout(STATEMENT_TIMEOUT, run).instrument(span);
+                tokio::pin!(run);
+                match tokio::time::timeout(PATIENCE, &mut run).await {
+                    Ok(result) => result,
+                    Err(_) => {
+                        // Who waits for its end waits no longer.
+                        batch.queue.wake.one();
+                        run.await
+                    }
+                }
+            };
+            drop(running);
             metrics::histogram!("fencepost_statement_seconds", "statement" => K::NAME)
                 .record(started.elapsed());
             metrics::histogram!("fencepost_batch_size", "statement" => K::NAME).record(ops.len() as f64);
             match result {
                 Ok(Ok(told)) => {
-                    self.tell(told);
+                    batch.tell(told);
                     Verdict::Keep
                 }
                 Ok(Err(RunError::Row(BadRow(reason)))) => {
-                    self.fail(&StoreError::Broken(format!("{}: {reason}", K::NAME)));
+                    batch.fail(&StoreError::Broken(format!("{}: {reason}", K::NAME)));
                     Verdict::Keep
                 }
-                Ok(Err(RunError::Server(error))) => self.failed(Fault::of(&error)),
+                Ok(Err(RunError::Server(error))) => batch.failed(Fault::of(&error)),
                 Err(_) => {
-                    self.fail(&StoreError::Unavailable(format!("{} took too long", K::NAME)));
+                    batch.fail(&StoreError::Unavailable(format!("{} took too long", K::NAME)));
                     Verdict::Discard
                 }
             }
@@ -355,5 +423,95 @@ impl<K: Kind> Batch<K> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Thing;
+
+    impl Kind for Thing {
+        type Op = Option<StoreKey>;
+        type Reply = ();
+        const NAME: &'static str = "thing";
+        const BATCH_MAX: usize = 3;
+        const DROP_GONE: bool = true;
+
+        fn key(op: &Self::Op) -> Option<&StoreKey> {
+            op.as_ref()
+        }
+
+        async fn run(_: &Session, _: &Clock, ops: &[Arc<Self::Op>]) -> Result<Answers<()>, RunError> {
+            Ok(ops.iter().map(|_| (Told::Done(()), None)).collect())
+        }
+    }
+
+    fn queue() -> Arc<Queue<Thing>> {
+        Queue::new(Clock::default(), Arc::default())
+    }
+
+    /// Somebody asks for a key of its own, and waits.
+    async fn ask(queue: &Arc<Queue<Thing>>, number: u8) -> tokio::task::JoinHandle<()> {
+        let (queue, before) = (queue.clone(), queue.lock().pending.len());
+        let asking = queue.clone();
+        let key = StoreKey::new("test", &[number; 16]).unwrap();
+        let task = tokio::spawn(async move { drop(asking.ask(Some(key)).await) });
+        while queue.lock().pending.len() == before {
+            tokio::task::yield_now().await;
+        }
+        task
+    }
+
+    /// The clock of a statement that has just begun, however slow the machine is.
+    fn begins_now(queue: &Queue<Thing>) {
+        queue.lock().began = Some(Instant::now() + Duration::from_secs(3600));
+    }
+
+    #[tokio::test]
+    async fn what_comes_while_a_statement_runs_waits_for_its_end() {
+        let queue = queue();
+        let _first = ask(&queue, 1).await;
+        let running = queue.take().unwrap();
+        begins_now(&queue);
+        let _second = ask(&queue, 2).await;
+        assert!(queue.take().is_none(), "gathers");
+        drop(running);
+        assert!(queue.take().is_some(), "its turn");
+        assert!(queue.lock().pending.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_full_batch_does_not_wait_for_a_statement() {
+        let queue = queue();
+        let _first = ask(&queue, 1).await;
+        let _running = queue.take().unwrap();
+        begins_now(&queue);
+        let _others = [ask(&queue, 2).await, ask(&queue, 3).await];
+        assert!(queue.take().is_none(), "not full");
+        let _last = ask(&queue, 4).await;
+        assert!(queue.take().is_some(), "full");
+    }
+
+    #[tokio::test]
+    async fn nothing_waits_long_for_a_statement_that_takes_its_time() {
+        let queue = queue();
+        let _first = ask(&queue, 1).await;
+        let _running = queue.take().unwrap();
+        queue.lock().began = Instant::now().checked_sub(PATIENCE);
+        let _second = ask(&queue, 2).await;
+        assert!(queue.take().is_some());
+    }
+
+    #[tokio::test]
+    async fn nothing_waits_where_nothing_runs() {
+        let queue = queue();
+        let first = ask(&queue, 1).await;
+        first.abort();
+        drop(first.await);
+        assert!(queue.take().is_none(), "its caller has gone");
+        let _second = ask(&queue, 2).await;
+        assert!(queue.take().is_some());
     }
 }

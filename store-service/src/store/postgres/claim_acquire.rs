@@ -1,4 +1,7 @@
-//! `claim_acquire`: batches of claims.
+//! `claim_fresh` and `claim_acquire`: batches of claims.
+//!
+//! Each batch begins with the small statement, which settles claims of new keys and those that a live row
+//! answers. What it leaves open goes to the one that knows every transition.
 
 use super::batch::{Answers, Kind, RunError, Told};
 use super::freed::Freed;
@@ -6,10 +9,11 @@ use super::row::{Seen, decode, time};
 use super::session::Session;
 use super::statements::Name;
 use super::{Clock, words};
-use crate::entry::{self, Change, Claim, ClaimOutcome, State};
+use crate::entry::{self, Change, Claim, ClaimOutcome, State, Step};
 use fencepost_protocol::StoreKey;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// Longest body, in bytes, that travels in a batch: many long ones would make a reply that no
 /// memory bound covers. A longer one is read by a statement of its own.
@@ -42,47 +46,16 @@ impl Kind for ClaimAcquire {
         clock: &Clock,
         ops: &[Arc<Op>],
     ) -> Result<Answers<Freed<ClaimOutcome>>, RunError> {
-        let claims: Vec<&Claim> = ops.iter().map(|op| &*op.claim).collect();
-        let keys: Vec<&str> = claims.iter().map(|claim| claim.key.as_str()).collect();
-        let tokens: Vec<&[u8]> = claims.iter().map(|claim| &claim.token.as_bytes()[..]).collect();
-        let schemes: Vec<&str> = claims.iter().map(|claim| claim.scheme.as_str()).collect();
-        let fingerprints: Vec<&[u8]> = claims.iter().map(|claim| &claim.fingerprint.as_bytes()[..]).collect();
-        let scopes: Vec<&[u8]> = claims.iter().map(|claim| &claim.scope.as_bytes()[..]).collect();
-        let on_lost: Vec<&str> = claims.iter().map(|claim| words::on_lost(claim.on_lost)).collect();
-        let claim_ttls: Vec<i32> = claims.iter().map(|claim| super::int4(claim.claim_ttl_ms)).collect();
-        let max_runs: Vec<i32> = claims.iter().map(|claim| super::int4(claim.max_run_ms)).collect();
-        let unknown_ttls: Vec<i64> = claims.iter().map(|claim| super::int8(claim.unknown_ttl_ms)).collect();
-        let calm = super::int8(ops.iter().map(|op| op.calm_ms).min().unwrap_or(0));
-        let body_max = if ops.len() == 1 { i32::MAX } else { BODY_IN_BATCH_MAX };
-        let now = clock.fixed().map(time);
-        let rows = session
-            .query(
-                Name::ClaimAcquire,
-                &[
-                    &keys,
-                    &tokens,
-                    &schemes,
-                    &fingerprints,
-                    &scopes,
-                    &on_lost,
-                    &claim_ttls,
-                    &max_runs,
-                    &unknown_ttls,
-                    &calm,
-                    &body_max,
-                    &now,
-                ],
-            )
-            .await?;
-        let mut seen = HashMap::with_capacity(rows.len());
-        for row in &rows {
-            seen.insert(row.try_get::<_, &str>("key")?, decode(row)?);
+        let mut answers = fresh(session, clock, ops).await?;
+        let unsettled = |(_, (told, _)): &(&Arc<Op>, &(Told<_>, _))| matches!(told, Told::Again);
+        let left: Vec<_> = ops.iter().zip(&answers).filter(unsettled).map(|(op, _)| op.clone()).collect();
+        if !left.is_empty() {
+            let mut settled = acquire(session, clock, &left).await?.into_iter();
+            for answer in answers.iter_mut().filter(|(told, _)| matches!(told, Told::Again)) {
+                *answer = settled.next().unwrap_or((Told::Again, None));
+            }
         }
-        let tell = |op: &Arc<Op>| match seen.remove(op.claim.key.as_str()) {
-            None => (Told::Again, None),
-            Some(seen) => (freed(told(op, &seen), &seen), Some(seen)),
-        };
-        Ok(ops.iter().map(tell).collect())
+        Ok(answers)
     }
 
     fn follow(op: &Op, seen: &Seen) -> Option<Freed<ClaimOutcome>> {
@@ -91,6 +64,129 @@ impl Kind for ClaimAcquire {
             Told::Again | Told::Alone => None,
         }
     }
+}
+
+/// What a batch asks for, column by column.
+struct Asked<'a> {
+    keys: Vec<&'a str>,
+    tokens: Vec<&'a [u8]>,
+    schemes: Vec<&'a str>,
+    fingerprints: Vec<&'a [u8]>,
+    scopes: Vec<&'a [u8]>,
+    on_lost: Vec<&'a str>,
+    claim_ttls: Vec<i32>,
+    max_runs: Vec<i32>,
+    unknown_ttls: Vec<i64>,
+    body_max: i32,
+    now: Option<SystemTime>,
+}
+
+impl<'a> Asked<'a> {
+    fn new(ops: &'a [Arc<Op>], clock: &Clock) -> Self {
+        let claims = || ops.iter().map(|op| &*op.claim);
+        Self {
+            keys: claims().map(|claim| claim.key.as_str()).collect(),
+            tokens: claims().map(|claim| &claim.token.as_bytes()[..]).collect(),
+            schemes: claims().map(|claim| claim.scheme.as_str()).collect(),
+            fingerprints: claims().map(|claim| &claim.fingerprint.as_bytes()[..]).collect(),
+            scopes: claims().map(|claim| &claim.scope.as_bytes()[..]).collect(),
+            on_lost: claims().map(|claim| words::on_lost(claim.on_lost)).collect(),
+            claim_ttls: claims().map(|claim| super::int4(claim.claim_ttl_ms)).collect(),
+            max_runs: claims().map(|claim| super::int4(claim.max_run_ms)).collect(),
+            unknown_ttls: claims().map(|claim| super::int8(claim.unknown_ttl_ms)).collect(),
+            body_max: if ops.len() == 1 { i32::MAX } else { BODY_IN_BATCH_MAX },
+            now: clock.fixed().map(time),
+        }
+    }
+}
+
+/// Makes the claims of keys that have no row, and reads the rows of the others. What that leaves
+/// open is told to ask again.
+async fn fresh(
+    session: &Session,
+    clock: &Clock,
+    ops: &[Arc<Op>],
+) -> Result<Answers<Freed<ClaimOutcome>>, RunError> {
+    let asked = Asked::new(ops, clock);
+    let Asked { keys, tokens, schemes, fingerprints, scopes, .. } = &asked;
+    let rows = session
+        .query(
+            Name::ClaimFresh,
+            &[
+                keys,
+                tokens,
+                schemes,
+                fingerprints,
+                scopes,
+                &asked.on_lost,
+                &asked.claim_ttls,
+                &asked.max_runs,
+                &asked.unknown_ttls,
+                &asked.body_max,
+                &asked.now,
+            ],
+        )
+        .await?;
+    let mut seen = by_key(&rows)?;
+    let tell = |op: &Arc<Op>| match seen.remove(op.claim.key.as_str()) {
+        None => (Told::Again, None),
+        Some(seen) if seen.wrote => made(op, seen),
+        Some(seen) => (freed(read(op, &seen), &seen), Some(seen)),
+    };
+    Ok(ops.iter().map(tell).collect())
+}
+
+/// A claim of a key without a row: what the row is follows from what was asked and the clock.
+fn made(op: &Op, seen: Seen) -> (Told<Freed<ClaimOutcome>>, Option<Seen>) {
+    let Step { change, reply } = entry::claim(None, &op.claim, seen.now, op.calm_ms);
+    match change {
+        Change::Put(row) => (Told::Done(Freed::nobody(reply)), Some(Seen { row: Some(*row), ..seen })),
+        Change::Keep | Change::Drop => (Told::Again, None),
+    }
+}
+
+/// Decides claims of any key.
+async fn acquire(
+    session: &Session,
+    clock: &Clock,
+    ops: &[Arc<Op>],
+) -> Result<Answers<Freed<ClaimOutcome>>, RunError> {
+    let asked = Asked::new(ops, clock);
+    let Asked { keys, tokens, schemes, fingerprints, scopes, .. } = &asked;
+    let calm = super::int8(ops.iter().map(|op| op.calm_ms).min().unwrap_or(0));
+    let rows = session
+        .query(
+            Name::ClaimAcquire,
+            &[
+                keys,
+                tokens,
+                schemes,
+                fingerprints,
+                scopes,
+                &asked.on_lost,
+                &asked.claim_ttls,
+                &asked.max_runs,
+                &asked.unknown_ttls,
+                &calm,
+                &asked.body_max,
+                &asked.now,
+            ],
+        )
+        .await?;
+    let mut seen = by_key(&rows)?;
+    let tell = |op: &Arc<Op>| match seen.remove(op.claim.key.as_str()) {
+        None => (Told::Again, None),
+        Some(seen) => (freed(told(op, &seen), &seen), Some(seen)),
+    };
+    Ok(ops.iter().map(tell).collect())
+}
+
+fn by_key(rows: &[tokio_postgres::Row]) -> Result<HashMap<&str, Seen>, RunError> {
+    let mut seen = HashMap::with_capacity(rows.len());
+    for row in rows {
+        seen.insert(row.try_get::<_, &str>("key")?, decode(row)?);
+    }
+    Ok(seen)
 }
 
 /// A held claim that became unknown frees whoever waits for it.

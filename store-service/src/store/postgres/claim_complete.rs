@@ -1,6 +1,9 @@
-//! `claim_complete`: batches of answers.
+//! `claim_complete_own` and `claim_complete`: batches of answers.
+//!
+//! Each batch begins with the small statement, for claims that are still held. What it leaves goes to the
+//! one that knows every transition.
 
-use super::batch::{Answers, Kind, RunError};
+use super::batch::{Answers, Kind, RunError, Told};
 use super::freed::Freed;
 use super::row::time;
 use super::session::Session;
@@ -9,7 +12,9 @@ use super::{Clock, told_by};
 use crate::entry::{self, Complete};
 use fencepost_protocol::StoreKey;
 use fencepost_protocol::claims::CompleteReply;
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// The kind.
 pub struct ClaimComplete;
@@ -34,45 +39,92 @@ impl Kind for ClaimComplete {
         clock: &Clock,
         ops: &[Arc<Complete>],
     ) -> Result<Answers<Freed<CompleteReply>>, RunError> {
-        let keys: Vec<&str> = ops.iter().map(|op| op.key.as_str()).collect();
-        let tokens: Vec<&[u8]> = ops.iter().map(|op| &op.token.as_bytes()[..]).collect();
-        let fences: Vec<i64> = ops.iter().map(|op| op.fence.get()).collect();
-        let schemes: Vec<&str> = ops.iter().map(|op| op.scheme.as_str()).collect();
-        let fingerprints: Vec<&[u8]> = ops.iter().map(|op| &op.fingerprint.as_bytes()[..]).collect();
-        let scopes: Vec<&[u8]> = ops.iter().map(|op| &op.scope.as_bytes()[..]).collect();
-        let statuses: Vec<i16> = ops.iter().map(|op| i16::try_from(op.status).unwrap_or(i16::MAX)).collect();
-        let headers: Vec<&[u8]> = ops.iter().map(|op| &op.headers[..]).collect();
-        let bodies: Vec<&[u8]> = ops.iter().map(|op| &op.body[..]).collect();
-        let ttls: Vec<i64> = ops.iter().map(|op| super::int8(op.ttl_ms)).collect();
-        let now = clock.fixed().map(time);
-        let rows = session
-            .query(
-                Name::ClaimComplete,
-                &[
-                    &keys,
-                    &tokens,
-                    &fences,
-                    &schemes,
-                    &fingerprints,
-                    &scopes,
-                    &statuses,
-                    &headers,
-                    &bodies,
-                    &ttls,
-                    &now,
-                ],
-            )
-            .await?;
-        told_by(
-            &rows,
-            ops,
-            |op| &op.key,
-            |op, seen| {
-                if seen.wrote {
-                    return Freed::told(CompleteReply::Stored, seen);
-                }
-                Freed::unchanged(entry::complete(seen.row.as_ref(), op, seen.now))
-            },
-        )
+        let stored = own(session, clock, ops).await?;
+        let mut answers = Vec::with_capacity(ops.len());
+        let mut left = Vec::new();
+        for op in ops {
+            let waited = stored.get(op.key.as_str()).copied();
+            if waited.is_none() {
+                left.push(op.clone());
+            }
+            let done = |waited| Told::Done(Freed { reply: CompleteReply::Stored, waited });
+            answers.push((waited.map_or(Told::Again, done), None));
+        }
+        if !left.is_empty() {
+            let mut settled = any(session, clock, &left).await?.into_iter();
+            for answer in answers.iter_mut().filter(|(told, _)| matches!(told, Told::Again)) {
+                *answer = settled.next().unwrap_or((Told::Again, None));
+            }
+        }
+        Ok(answers)
     }
+}
+
+/// What a batch brings, column by column.
+struct Brought<'a> {
+    keys: Vec<&'a str>,
+    tokens: Vec<&'a [u8]>,
+    statuses: Vec<i16>,
+    headers: Vec<&'a [u8]>,
+    bodies: Vec<&'a [u8]>,
+    ttls: Vec<i64>,
+    now: Option<SystemTime>,
+}
+
+impl<'a> Brought<'a> {
+    fn new(ops: &'a [Arc<Complete>], clock: &Clock) -> Self {
+        Self {
+            keys: ops.iter().map(|op| op.key.as_str()).collect(),
+            tokens: ops.iter().map(|op| &op.token.as_bytes()[..]).collect(),
+            statuses: ops.iter().map(|op| i16::try_from(op.status).unwrap_or(i16::MAX)).collect(),
+            headers: ops.iter().map(|op| &op.headers[..]).collect(),
+            bodies: ops.iter().map(|op| &op.body[..]).collect(),
+            ttls: ops.iter().map(|op| super::int8(op.ttl_ms)).collect(),
+            now: clock.fixed().map(time),
+        }
+    }
+}
+
+/// Stores the answers of claims that their tokens still hold: which they are, and whether callers of
+/// other instances wait for them.
+async fn own(
+    session: &Session,
+    clock: &Clock,
+    ops: &[Arc<Complete>],
+) -> Result<HashMap<String, bool>, RunError> {
+    let Brought { keys, tokens, statuses, headers, bodies, ttls, now } = &Brought::new(ops, clock);
+    let rows =
+        session.query(Name::ClaimCompleteOwn, &[keys, tokens, statuses, headers, bodies, ttls, now]).await?;
+    let stored = |row: &tokio_postgres::Row| Ok((row.try_get("key")?, row.try_get("waited")?));
+    rows.iter().map(stored).collect()
+}
+
+/// Stores answers wherever they may be.
+async fn any(
+    session: &Session,
+    clock: &Clock,
+    ops: &[Arc<Complete>],
+) -> Result<Answers<Freed<CompleteReply>>, RunError> {
+    let Brought { keys, tokens, statuses, headers, bodies, ttls, now } = &Brought::new(ops, clock);
+    let fences: Vec<i64> = ops.iter().map(|op| op.fence.get()).collect();
+    let schemes: Vec<&str> = ops.iter().map(|op| op.scheme.as_str()).collect();
+    let fingerprints: Vec<&[u8]> = ops.iter().map(|op| &op.fingerprint.as_bytes()[..]).collect();
+    let scopes: Vec<&[u8]> = ops.iter().map(|op| &op.scope.as_bytes()[..]).collect();
+    let rows = session
+        .query(
+            Name::ClaimComplete,
+            &[keys, tokens, &fences, &schemes, &fingerprints, &scopes, statuses, headers, bodies, ttls, now],
+        )
+        .await?;
+    told_by(
+        &rows,
+        ops,
+        |op| &op.key,
+        |op, seen| {
+            if seen.wrote {
+                return Freed::told(CompleteReply::Stored, seen);
+            }
+            Freed::unchanged(entry::complete(seen.row.as_ref(), op, seen.now))
+        },
+    )
 }

@@ -13,7 +13,7 @@ use tokio_postgres::{Client, IsolationLevel};
 /// The schema version that this program works with.
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
-const MIGRATIONS: [&str; 10] = [
+const MIGRATIONS: [&str; 11] = [
     include_str!("migrations/0001_entries.sql"),
     include_str!("migrations/0002_waited_and_sweep_indexes.sql"),
     include_str!("migrations/0003_grants.sql"),
@@ -24,6 +24,7 @@ const MIGRATIONS: [&str; 10] = [
     include_str!("migrations/0008_indexes_of_every_claim.sql"),
     include_str!("migrations/0009_audit_by_time.sql"),
     include_str!("migrations/0010_seal_keys.sql"),
+    include_str!("migrations/0011_entry_is_whole.sql"),
 ];
 
 const LOCK: &str = include_str!("sql/migrations_lock.sql");

@@ -28,6 +28,23 @@ macro_rules! sql {
 /// Every statement that runs once the service is up.
 pub static ALL: [Sql; COUNT] = [
     sql!(
+        "claim_fresh",
+        hot = true,
+        [
+            TEXT_ARRAY,
+            BYTEA_ARRAY,
+            TEXT_ARRAY,
+            BYTEA_ARRAY,
+            BYTEA_ARRAY,
+            TEXT_ARRAY,
+            INT4_ARRAY,
+            INT4_ARRAY,
+            INT8_ARRAY,
+            INT4,
+            TIMESTAMPTZ
+        ]
+    ),
+    sql!(
         "claim_acquire",
         hot = true,
         [
@@ -44,6 +61,11 @@ pub static ALL: [Sql; COUNT] = [
             INT4,
             TIMESTAMPTZ
         ]
+    ),
+    sql!(
+        "claim_complete_own",
+        hot = true,
+        [TEXT_ARRAY, BYTEA_ARRAY, INT2_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, INT8_ARRAY, TIMESTAMPTZ]
     ),
     sql!(
         "claim_complete",
@@ -110,7 +132,9 @@ pub static ALL: [Sql; COUNT] = [
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "each is told in the head of its file")]
 pub enum Name {
+    ClaimFresh,
     ClaimAcquire,
+    ClaimCompleteOwn,
     ClaimComplete,
     ClaimRelease,
     ClaimGiveBack,
@@ -162,6 +186,7 @@ mod tests {
 
     #[test]
     fn names_and_statements_stand_in_the_same_order() {
+        assert_eq!(Name::ClaimFresh.sql().name, "claim_fresh");
         assert_eq!(Name::ClaimAcquire.sql().name, "claim_acquire");
         assert_eq!(Name::ClaimGiveBack.sql().name, "claim_give_back");
         assert_eq!(Name::SweepDropEnded.sql().name, "sweep_drop_ended");
