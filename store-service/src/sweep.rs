@@ -17,7 +17,7 @@ pub const BATCH: u32 = 250;
 pub const ROUNDS_MAX: u32 = 400;
 
 /// How long the sweeper rests after a full batch, in times that the batch took: claims share the
-/// database with it, and nobody waits for it.
+/// database with it, and nobody waits for it. It does not rest after a round that left rows behind.
 const REST: u32 = 3;
 
 /// Longest rest. A batch that took longer waited for something else.
@@ -25,6 +25,10 @@ const REST_MAX: Duration = Duration::from_millis(100);
 
 /// One round of all duties; how many rows it changed.
 pub async fn run_once(service: &Service) -> Result<u64, StoreError> {
+    round(service, REST).await
+}
+
+async fn round(service: &Service, rest: u32) -> Result<u64, StoreError> {
     let mut total = 0;
     for kind in SweepKind::ALL {
         for _ in 0..ROUNDS_MAX {
@@ -37,7 +41,7 @@ pub async fn run_once(service: &Service) -> Result<u64, StoreError> {
             if changed < u64::from(BATCH) {
                 break;
             }
-            tokio::time::sleep((started.elapsed() * REST).min(REST_MAX)).await;
+            tokio::time::sleep((started.elapsed() * rest).min(REST_MAX)).await;
         }
     }
     Ok(total)
@@ -58,13 +62,18 @@ pub async fn note_lag(service: &Service) {
 pub async fn run(service: Arc<Service>, interval: Duration) {
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut rest = REST;
     loop {
         ticks.tick().await;
-        let swept = run_once(&service).await;
+        let swept = round(&service, rest).await;
         note_lag(&service).await;
+        rest = REST;
         match swept {
             // Some duty may have stopped at its bound: what is left must not pile up.
-            Ok(changed) if changed >= u64::from(ROUNDS_MAX) * u64::from(BATCH) => ticks.reset_immediately(),
+            Ok(changed) if changed >= u64::from(ROUNDS_MAX) * u64::from(BATCH) => {
+                rest = 0;
+                ticks.reset_immediately();
+            }
             Ok(_) => {}
             Err(error) => tracing::warn!(%error, "sweep ended early"),
         }
