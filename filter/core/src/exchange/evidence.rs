@@ -122,7 +122,8 @@ impl Evidence {
             flags: Some(flag_bits(flags)),
             // Envoy writes a dash where there was no attempt.
             attempts: if attempts == "-" { Some(0) } else { attempts.parse().ok() },
-            bytes_sent: if bytes_sent == "-" { Some(0) } else { bytes_sent.parse().ok() },
+            // What can't be read counts as sent.
+            bytes_sent: Some(if bytes_sent == "-" { 0 } else { bytes_sent.parse().unwrap_or(u64::MAX) }),
         }
     }
 
@@ -281,6 +282,9 @@ mod tests {
             "response_timeout|UT|1|180".to_owned(),
             "via_upstream".to_owned(),
             "direct_response|-|-".to_owned(),
+            "direct_response|-|-|f".to_owned(),
+            format!("{refused}|UF|1|"),
+            format!("{refused}|UF|1|-1"),
             String::new(),
         ] {
             assert!(matches!(ending(&report), Ending::Unknown(_)), "{report}");
