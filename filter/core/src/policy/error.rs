@@ -5,7 +5,7 @@ use serde_path_to_error::{Path, Segment};
 
 /// Why a configuration is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{path}: found {found}, expected {expected}")]
+#[error("{}: found {found}, expected {expected}", short_path(path))]
 pub struct ConfigError {
     /// Path of the field, such as `policies.payments.wait`.
     pub path: String,
@@ -17,6 +17,10 @@ pub struct ConfigError {
 
 /// Most characters of a value that an error repeats.
 const FOUND_LEN_MAX: usize = 60;
+
+/// Most characters of a path that an error repeats, from its start and from its end: names in it may be of
+/// any length, and the line goes into the host's log.
+const PATH_LEN_MAX: (usize, usize) = (120, 120);
 
 /// Path of the document itself.
 const WHOLE: &str = "configuration";
@@ -120,6 +124,16 @@ pub(super) fn shortened(text: String) -> String {
         return text;
     }
     text.chars().take(FOUND_LEN_MAX).chain("...".chars()).collect()
+}
+
+/// A path as an error shows it: a long one without its middle.
+fn short_path(path: &str) -> String {
+    let (start, end) = PATH_LEN_MAX;
+    let cut = path.chars().count().saturating_sub(end);
+    if cut <= start {
+        return path.to_owned();
+    }
+    path.chars().take(start).chain("...".chars()).chain(path.chars().skip(cut)).collect()
 }
 
 fn path_text(path: &Path) -> String {

@@ -645,3 +645,16 @@ fn headers_that_mean_something_in_http_carry_neither_keys_nor_markers() {
     let refused = error("policies/payments/downstream_keys", downstream);
     assert_eq!(refused.path, "policies.payments.downstream_keys[0].header");
 }
+
+#[test]
+fn a_mistake_under_a_name_of_any_length_is_told_in_one_short_line() {
+    let name = "é".repeat(5_000);
+    let config = json!({
+        "store": {"decide_cluster": "d", "claim_cluster": "c"}, "key_prefix": "p",
+        "policies": {name.clone(): {"namespace": "n", "wait": 5}},
+    });
+    for config in [config, json!({ "store": { name: 1 } })] {
+        let text = Config::parse(config.to_string().as_bytes()).unwrap_err().to_string();
+        assert!(text.chars().count() < 700 && text.contains("é...é"), "{text}");
+    }
+}
