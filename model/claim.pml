@@ -22,6 +22,7 @@
  *   - A stored answer is one of a token that ran, and once a filter was told "stored", it stays.
  *   - A token that was given back never holds the key again.
  * And at the end of every history: no claim is left that nobody can end.
+ * No check holds for want of histories: the tests name the few statements that none reaches, and why.
  *
  * Taking out a part of the protocol must make the checks fail, each in its own way:
  *   NO_TOKEN      finish, release and unknown go by the key alone
