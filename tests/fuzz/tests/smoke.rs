@@ -84,6 +84,41 @@ fn no_token_but_the_signed_one_is_accepted() {
 }
 
 #[test]
+fn no_bytes_open_as_an_answer_but_those_that_were_sealed_or_never_were() {
+    smoke("seal", INPUTS);
+}
+
+#[test]
+fn any_reply_of_the_store_decides_what_it_says_or_nothing() {
+    smoke("store_reply", INPUTS);
+}
+
+#[test]
+fn no_answer_of_a_provider_ends_what_it_does_not_name() {
+    smoke("recovery_answer", INPUTS);
+}
+
+#[test]
+fn amounts_are_equal_exactly_if_they_are_the_same_number() {
+    smoke("details", INPUTS);
+}
+
+#[test]
+fn no_report_proves_that_nothing_ran_but_one_that_says_so() {
+    smoke("ending", INPUTS);
+}
+
+#[test]
+fn any_upstreams_headers_are_kept_and_replayed_unbroken() {
+    smoke("kept", INPUTS);
+}
+
+#[test]
+fn any_text_of_an_operator_is_read_back_as_it_was_read() {
+    smoke("words", INPUTS);
+}
+
+#[test]
 fn any_request_is_answered_and_the_service_goes_on() {
     smoke("service_http", INPUTS_OF_A_SERVER);
 }
