@@ -219,6 +219,12 @@ impl<K: Kind> Queue<K> {
         self.wake.one();
     }
 
+    /// Is there something for a worker?
+    pub fn waits(&self) -> bool {
+        let state = self.lock();
+        !state.pending.is_empty() && !state.gathers()
+    }
+
     /// The next batch.
     pub fn take(self: &Arc<Self>) -> Option<Box<dyn Work>> {
         let mut state = self.lock();
@@ -427,10 +433,11 @@ impl<K: Kind> Batch<K> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    struct Thing;
+    /// A kind whose batches are full with three.
+    pub struct Thing;
 
     impl Kind for Thing {
         type Op = Option<StoreKey>;
@@ -453,7 +460,7 @@ mod tests {
     }
 
     /// Somebody asks for a key of its own, and waits.
-    async fn ask(queue: &Arc<Queue<Thing>>, number: u8) -> tokio::task::JoinHandle<()> {
+    pub async fn ask(queue: &Arc<Queue<Thing>>, number: u8) -> tokio::task::JoinHandle<()> {
         let (queue, before) = (queue.clone(), queue.lock().pending.len());
         let asking = queue.clone();
         let key = StoreKey::new("test", &[number; 16]).unwrap();
@@ -465,7 +472,7 @@ mod tests {
     }
 
     /// The clock of a statement that has just begun, however slow the machine is.
-    fn begins_now(queue: &Queue<Thing>) {
+    pub fn begins_now(queue: &Queue<Thing>) {
         queue.lock().began = Some(Instant::now() + Duration::from_secs(3600));
     }
 

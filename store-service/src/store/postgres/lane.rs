@@ -35,12 +35,17 @@ pub trait Work: Send {
 /// A queue, whatever its kind.
 trait Source: Send + Sync {
     fn take(&self) -> Option<Box<dyn Work>>;
+    fn waits(&self) -> bool;
     fn fail(&self, reason: &str);
 }
 
 impl<K: Kind> Source for Arc<Queue<K>> {
     fn take(&self) -> Option<Box<dyn Work>> {
         Queue::take(self)
+    }
+
+    fn waits(&self) -> bool {
+        Queue::waits(self)
     }
 
     fn fail(&self, reason: &str) {
@@ -111,7 +116,13 @@ impl Lane {
     fn take(&self) -> Option<Box<dyn Work>> {
         let first = self.turn.fetch_add(1, Ordering::Relaxed);
         let count = self.sources.len();
-        (0..count).find_map(|offset| self.sources.get((first.wrapping_add(offset)) % count)?.take())
+        let taken =
+            (0..count).find_map(|offset| self.sources.get((first.wrapping_add(offset)) % count)?.take())?;
+        // What gathered in one queue is no longer looked after by the worker that now has another's.
+        if self.sources.iter().any(|source| source.waits()) {
+            self.wake.one();
+        }
+        Some(taken)
     }
 
     async fn work(self: Arc<Self>, connector: Connector, expected: StoreId) {
@@ -168,5 +179,31 @@ impl Lane {
                 },
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::batch::tests::{Thing, ask, begins_now};
+    use super::*;
+    use crate::store::Clock;
+    use futures_util::FutureExt;
+
+    #[tokio::test]
+    async fn what_gathered_behind_a_worker_that_takes_other_work_is_for_the_next_one() {
+        let mut lane = Lane::new();
+        let queues = [lane.queue::<Thing>(&Clock::default()), lane.queue::<Thing>(&Clock::default())];
+        let _first = ask(&queues[0], 1).await;
+        let running = lane.take().unwrap();
+        begins_now(&queues[0]);
+        let _second = ask(&queues[0], 2).await;
+        let _other = ask(&queues[1], 3).await;
+        while lane.wake.notify.notified().now_or_never().is_some() {}
+        // The worker is done, and takes from the queue whose turn it is.
+        drop(running);
+        let _next = lane.take().unwrap();
+        assert!(lane.wake.notify.notified().now_or_never().is_some(), "somebody is woken for the rest");
+        let _rest = lane.take().unwrap();
+        assert!(lane.wake.notify.notified().now_or_never().is_none(), "nothing is left");
     }
 }
