@@ -5,7 +5,7 @@
 
 use crate::process::{Process, Start, children_of, guard, is_gone, log_tail};
 use crate::scratch::Scratch;
-use crate::small_disk;
+use crate::small_disk::{self, SmallDisk};
 use crate::tools;
 use anyhow::{Context, Result, bail};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -37,9 +37,8 @@ pub struct Options {
     pub settings: Vec<(String, String)>,
     /// Further environment, such as a clock's ([`crate::clock`]).
     pub environment: Vec<(String, String)>,
-    /// Size in MiB of a disk of its own for the tables ([`crate::small_disk`]); such a server is not
-    /// started again, because its disk goes with it.
-    pub table_disk_mib: Option<u32>,
+    /// A disk of its own for a part of the data.
+    pub small_disk: Option<SmallDisk>,
 }
 
 impl Default for Options {
@@ -49,7 +48,7 @@ impl Default for Options {
             max_connections: 300,
             settings: Vec::new(),
             environment: Vec::new(),
-            table_disk_mib: None,
+            small_disk: None,
         }
     }
 }
@@ -62,6 +61,7 @@ pub struct Postgres {
     port: u16,
     options: Options,
     databases: AtomicU32,
+    disk_holder: Option<Process>,
     scratch: Scratch,
 }
 
@@ -83,18 +83,23 @@ impl Postgres {
     pub async fn start(options: Options) -> Result<Self> {
         let scratch = Scratch::new("postgres")?;
         let bin = reachable_bin(&tools::postgres_bin()?)?;
-        init_data(&bin, scratch.path()).await?;
+        init_data(&bin, scratch.path(), &options).await?;
         Self::on(bin, scratch, options).await
     }
 
     /// Starts a server on a folder that has its data.
     pub(crate) async fn on(bin: PathBuf, scratch: Scratch, options: Options) -> Result<Self> {
+        let disk_holder = match options.small_disk {
+            Some(disk) => Some(small_disk::hold(disk, scratch.path()).await?),
+            None => None,
+        };
         // Another process may take the free port before the server does: try again with another.
         let mut attempts = 0;
         loop {
             attempts += 1;
             let port = free_port()?;
-            let server = Process::start(server_start(&bin, scratch.path(), port, &options))?.0;
+            let start = server_start(&bin, scratch.path(), port, &options, disk_holder.as_ref());
+            let server = Process::start(start)?.0;
             match wait_ready(&server, port).await {
                 Ok(()) => {
                     let databases = AtomicU32::new(0);
@@ -104,6 +109,7 @@ impl Postgres {
                         port,
                         options,
                         databases,
+                        disk_holder,
                         scratch,
                     });
                 }
@@ -151,9 +157,9 @@ impl Postgres {
         &self.bin
     }
 
-    /// Its process id, while it runs.
-    pub(crate) fn pid(&self) -> Option<i32> {
-        guard(&self.server).as_ref().map(Process::pid)
+    /// The process that keeps its small disk.
+    pub(crate) fn disk_holder(&self) -> Option<&Process> {
+        self.disk_holder.as_ref()
     }
 
     /// The folder of its files.
@@ -216,8 +222,9 @@ impl Postgres {
         if guard(&self.server).is_some() {
             bail!("the server was not stopped");
         }
-        let server =
-            Process::start(server_start(&self.bin, self.scratch.path(), self.port, &self.options))?.0;
+        let holder = self.disk_holder.as_ref();
+        let start = server_start(&self.bin, self.scratch.path(), self.port, &self.options, holder);
+        let server = Process::start(start)?.0;
         wait_ready(&server, self.port).await?;
         *guard(&self.server) = Some(server);
         Ok(())
@@ -329,12 +336,16 @@ pub(crate) fn give_to_server(path: &Path) -> Result<()> {
     Ok(())
 }
 
-async fn init_data(bin: &Path, scratch: &Path) -> Result<()> {
+async fn init_data(bin: &Path, scratch: &Path, options: &Options) -> Result<()> {
     give_to_server(scratch)?;
     let log = scratch.join("initdb.log");
     let mut initdb = command(bin.join("initdb"));
     initdb.arg("-D").arg(scratch.join("data"));
     initdb.args(["--username=postgres", "--auth=trust", "--locale=C", "--encoding=UTF8", "--no-sync"]);
+    if let Some(SmallDisk::Log(_)) = options.small_disk {
+        // MiB. Small files of the log, so that a test soon needs the next one.
+        initdb.arg("--wal-segsize=1");
+    }
     let start = Start { command: initdb, log: log.clone(), read_stdout: false, death_signal: libc::SIGKILL };
     let status = Process::start(start)?.0.wait().await?;
     if !status.success() {
@@ -343,10 +354,16 @@ async fn init_data(bin: &Path, scratch: &Path) -> Result<()> {
     Ok(())
 }
 
-fn server_start(bin: &Path, scratch: &Path, port: u16, options: &Options) -> Start {
-    let mut postgres = match options.table_disk_mib {
+fn server_start(
+    bin: &Path,
+    scratch: &Path,
+    port: u16,
+    options: &Options,
+    disk_holder: Option<&Process>,
+) -> Start {
+    let mut postgres = match disk_holder {
         None => command(bin.join("postgres")),
-        Some(mib) => small_disk::server(&bin.join("postgres"), scratch, mib),
+        Some(holder) => small_disk::server(&bin.join("postgres"), holder),
     };
     postgres.envs(options.environment.iter().cloned());
     postgres.arg("-D").arg(scratch.join("data"));
