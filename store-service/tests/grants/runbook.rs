@@ -198,8 +198,16 @@ async fn every_command_of_the_runbook_does_what_it_says() {
     let refused = told(&office.call("admit", admit_call(&signed, fresh_operation().as_str())).await);
     assert_eq!(refused.1, "grant_not_available", "{refused:?}");
 
-    let select = book.take("The disk is full", "SELECT", &[]);
+    // With which keys stored answers are sealed: here none is.
+    let section = "Stored answers do not open";
+    let sealed = book.run(section, "seal status", &[("URL", &url[..])]).await;
+    assert!(sealed.contains("(not sealed)"), "{sealed}");
+
+    let section = "The disk is full";
+    let slots = book.take(section, "pg_replication_slots", &[]);
+    let select = book.take(section, "pg_size_pretty", &[]);
     let client = connect(&url).await;
+    assert!(client.query(&slots, &[]).await.unwrap().is_empty(), "nobody replicates here");
     assert!(client.query_one(&select, &[]).await.unwrap().get::<_, String>(0).contains("kB"));
     drop(client);
 
