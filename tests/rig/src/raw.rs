@@ -5,7 +5,7 @@ use anyhow::{Result, anyhow};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// Longest wait for bytes.
 const BYTES_WITHIN: Duration = Duration::from_secs(30);
@@ -21,6 +21,13 @@ impl RawConnection {
         let stream = TcpStream::connect(to).await?;
         stream.set_nodelay(true)?;
         Ok(Self { stream })
+    }
+
+    /// Connects, and takes few bytes that are not read.
+    pub async fn open_narrow(to: SocketAddr) -> Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_recv_buffer_size(4_096)?;
+        Ok(Self { stream: socket.connect(to).await? })
     }
 
     /// Sends bytes.

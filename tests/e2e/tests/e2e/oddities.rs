@@ -419,6 +419,41 @@ async fn clients_that_send_slowly_hold_no_claim_and_keep_nobody_waiting() {
 }
 
 #[tokio::test]
+async fn clients_that_do_not_read_their_answer_change_no_outcome_and_are_ended() {
+    const CLIENTS: usize = 20;
+    let stack = stack(json!({})).envoy(|setup| {
+        setup.change(|bootstrap| {
+            // SO_SNDBUF: what nobody reads stays with Envoy, not with the kernel.
+            bootstrap["static_resources"]["listeners"][0]["socket_options"] =
+                json!([{"level": 1, "name": 7, "int_value": 4_096, "state": "STATE_PREBIND"}]);
+            let manager = connection_manager(bootstrap).unwrap();
+            manager["common_http_protocol_options"] = json!({"idle_timeout": "3s"});
+            manager["drain_timeout"] = "0.1s".into();
+        })
+    });
+    let stack = stack.start().await.unwrap();
+    let body = "a".repeat(200_000);
+    stack.upstream().script("/pay", Behaviour::default().body(AnswerBody::Bytes(Bytes::from(body.clone()))));
+    let mut clients = Vec::new();
+    // The first of them runs, the others are told what it got.
+    for _ in 0..CLIENTS {
+        let mut client = RawConnection::open_narrow(stack.proxy()).await.unwrap();
+        client.send(raw("unread", b"{\"amount\":1}", "")).await.unwrap();
+        clients.push(client);
+    }
+    let unread = "http.ingress.downstream_cx_tx_bytes_buffered";
+    stack.envoy.wait_stat(unread, |bytes| bytes > CLIENTS as u64 * 100_000).await.unwrap();
+    for call in both(pay("unread")) {
+        let retry = stack.send(&call).await.unwrap();
+        assert_eq!((retry.status, retry.is_replay()), (201, true));
+        assert!(retry.text() == body, "it is whole for those who read");
+    }
+    stack.envoy.wait_stat(unread, |bytes| bytes == 0).await.unwrap();
+    assert_eq!(stack.upstream().executions(), 1);
+    drop(clients);
+}
+
+#[tokio::test]
 async fn headers_of_one_connection_are_neither_kept_nor_replayed() {
     let bytes = "HTTP/1.1 201 Created\r\nconnection: x-foo, close\r\nx-foo: 1\r\nkeep-alive: timeout=5\r\n\
                  trailer: x-end\r\ntransfer-encoding: chunked\r\nx-kept: 1\r\n\r\n4\r\ndone\r\n0\r\nx-end: 1\r\n\r\n";
