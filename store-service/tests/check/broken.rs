@@ -371,9 +371,9 @@ mistakes! {
         => [(Warning, StreamIdleTimeoutShort, "stream_idle_timeout: 60s")];
     "a run above Envoy's idle timeout" in "edge.yaml": ["stream_idle_timeout: 120s" => "# no timeout", r#""max_run": "60s""# => r#""max_run": "5m""#]
         => [(Warning, StreamIdleTimeoutShort, r#""max_run""#)];
-    "a short request timeout" in "edge.yaml": ["request_headers_timeout: 10s" => "request_timeout: 7s"]
+    "a short request timeout" in "edge.yaml": ["request_timeout: 30s" => "request_timeout: 7s"]
         => [(Error, RequestTimeoutShort, "request_timeout: 7s")];
-    "short streams" in "edge.yaml": ["request_headers_timeout: 10s" => "common_http_protocol_options: {max_stream_duration: 30s}"]
+    "short streams" in "edge.yaml": ["common_http_protocol_options: {idle_timeout: 300s}" => "common_http_protocol_options: {max_stream_duration: 30s}"]
         => [(Warning, StreamDurationShort, "max_stream_duration: 30s")];
 
     // Buffers.
