@@ -61,30 +61,28 @@ const MAKE: &str = "
             decode(repeat('01', 32), 'hex'), decode(repeat('07', 16), 'hex'), '{}', now() + interval '1 minute',
             now() + interval '1 minute', 'hold', 1000, 1000, 'infinity', now(), now())";
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_that_meets_a_row_in_the_making_loses_where_it_is_kept() {
+/// What a claim is told that waits for such a row, and the stage after it.
+async fn claimed_behind(end: &str) -> (Stage, Claim, ClaimOutcome) {
     let stage = Stage::new().await;
     stage.begin(MAKE).await;
     let (store, mine) = (stage.store.clone(), claim(1, 1));
-    let asked = mine.clone();
-    let asking = tokio::spawn(async move { store.claim(Arc::new(asked), CALM).await.unwrap() });
+    let asked = Arc::new(mine.clone());
+    let asking = tokio::spawn(async move { store.claim(asked, CALM).await.unwrap() });
     stage.is_held().await;
-    stage.end("COMMIT").await;
-    let outcome = asking.await.unwrap();
+    stage.end(end).await;
+    (stage, mine, asking.await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_meets_a_row_in_the_making_loses_where_it_is_kept() {
+    let (stage, mine, outcome) = claimed_behind("COMMIT").await;
     assert!(matches!(outcome, ClaimOutcome::InProgress { .. }), "{outcome:?}");
     assert_eq!(stage.state(&mine).await.0.as_bytes(), &[0xcd; 16]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_meets_a_row_in_the_making_wins_where_it_is_not_kept() {
-    let stage = Stage::new().await;
-    stage.begin(MAKE).await;
-    let (store, mine) = (stage.store.clone(), claim(1, 1));
-    let asked = mine.clone();
-    let asking = tokio::spawn(async move { store.claim(Arc::new(asked), CALM).await.unwrap() });
-    stage.is_held().await;
-    stage.end("ROLLBACK").await;
-    let outcome = asking.await.unwrap();
+    let (stage, mine, outcome) = claimed_behind("ROLLBACK").await;
     let ClaimOutcome::Claimed { fence, lease_until } = outcome else { panic!("{outcome:?}") };
     // What the caller is told without reading it is what the row says.
     let row = stage.store.entry(&mine.key, true).await.unwrap().unwrap().row;

@@ -51,34 +51,20 @@ impl Move {
         self == Self::Claimed
     }
 
+    /// The upstream's answer begins in the request's own stream.
+    fn begins_answer(self) -> bool {
+        use Move::*;
+        matches!(self, Answered | AnsweredWhole | AnsweredKeepNot | AnsweredNotFinal | AnsweredEndless)
+    }
+
     /// The upstream itself answered.
     pub fn is_answer(self) -> bool {
-        use Move::*;
-        matches!(
-            self,
-            Answered
-                | AnsweredWhole
-                | AnsweredKeepNot
-                | AnsweredNotFinal
-                | AnsweredEndless
-                | UpstreamAnswered
-                | UpstreamKeepNot
-        )
+        self.begins_answer() || matches!(self, Self::UpstreamAnswered | Self::UpstreamKeepNot)
     }
 
     /// A response of anybody's begins.
     pub fn begins_response(self) -> bool {
-        use Move::*;
-        matches!(
-            self,
-            Answered
-                | AnsweredWhole
-                | AnsweredKeepNot
-                | AnsweredNotFinal
-                | AnsweredEndless
-                | ProxyNotRun
-                | ProxyUnknown
-        )
+        self.begins_answer() || matches!(self, Self::ProxyNotRun | Self::ProxyUnknown)
     }
 
     /// What makes it certain that an equal request may run: it did not, or its answer says so.

@@ -83,6 +83,18 @@ pub enum Told<R> {
 /// What a statement says to each operation, with the row for those who follow.
 pub type Answers<R> = Vec<(Told<R>, Option<Seen>)>;
 
+/// The operations that these answers tell to ask again.
+pub fn unsettled<O, R>(ops: &[Arc<O>], answers: &Answers<R>) -> Vec<Arc<O>> {
+    let again = ops.iter().zip(answers).filter(|(_, (told, _))| matches!(told, Told::Again));
+    again.map(|(op, _)| op.clone()).collect()
+}
+
+/// Puts the answers of another statement in the places of those that tell to ask again.
+pub fn settle<R>(answers: &mut Answers<R>, later: Answers<R>) {
+    let again = answers.iter_mut().filter(|(told, _)| matches!(told, Told::Again));
+    again.zip(later).for_each(|(answer, later)| *answer = later);
+}
+
 /// A kind of operation.
 pub trait Kind: Send + Sync + 'static {
     /// The operation.
@@ -276,12 +288,8 @@ impl<K: Kind> Queue<K> {
         }
         state.running += 1;
         state.began = Some(Instant::now());
-        let more = !state.pending.is_empty() && !state.gathers();
         drop(state);
         let running = Running(self.clone());
-        if more {
-            self.wake.one();
-        }
         mains.sort_by(|(a, _), (b, _)| K::key(&a.op).cmp(&K::key(&b.op)));
         Some(Box::new(Taken { batch: Batch { queue: self.clone(), mains }, running }))
     }
@@ -461,8 +469,7 @@ pub(super) mod tests {
 
     /// Somebody asks for a key of its own, and waits.
     pub async fn ask(queue: &Arc<Queue<Thing>>, number: u8) -> tokio::task::JoinHandle<()> {
-        let (queue, before) = (queue.clone(), queue.lock().pending.len());
-        let asking = queue.clone();
+        let (asking, before) = (queue.clone(), queue.lock().pending.len());
         let key = StoreKey::new("test", &[number; 16]).unwrap();
         let task = tokio::spawn(async move { drop(asking.ask(Some(key)).await) });
         while queue.lock().pending.len() == before {

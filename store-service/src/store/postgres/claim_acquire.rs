@@ -3,17 +3,17 @@
 //! Each batch begins with the small statement, which settles claims of new keys and those that a live row
 //! answers. What it leaves open goes to the one that knows every transition.
 
-use super::batch::{Answers, Kind, RunError, Told};
+use super::batch::{Answers, Kind, RunError, Told, settle, unsettled};
 use super::freed::Freed;
-use super::row::{Seen, decode, time};
+use super::row::{Seen, time};
 use super::session::Session;
 use super::statements::Name;
-use super::{Clock, words};
+use super::{Clock, by_key, words};
 use crate::entry::{self, Change, Claim, ClaimOutcome, State, Step};
 use fencepost_protocol::StoreKey;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
+use tokio_postgres::types::ToSql;
 
 /// Longest body, in bytes, that travels in a batch: many long ones would make a reply that no
 /// memory bound covers. A longer one is read by a statement of its own.
@@ -47,13 +47,9 @@ impl Kind for ClaimAcquire {
         ops: &[Arc<Op>],
     ) -> Result<Answers<Freed<ClaimOutcome>>, RunError> {
         let mut answers = fresh(session, clock, ops).await?;
-        let unsettled = |(_, (told, _)): &(&Arc<Op>, &(Told<_>, _))| matches!(told, Told::Again);
-        let left: Vec<_> = ops.iter().zip(&answers).filter(unsettled).map(|(op, _)| op.clone()).collect();
+        let left = unsettled(ops, &answers);
         if !left.is_empty() {
-            let mut settled = acquire(session, clock, &left).await?.into_iter();
-            for answer in answers.iter_mut().filter(|(told, _)| matches!(told, Told::Again)) {
-                *answer = settled.next().unwrap_or((Told::Again, None));
-            }
+            settle(&mut answers, acquire(session, clock, &left).await?);
         }
         Ok(answers)
     }
@@ -98,6 +94,21 @@ impl<'a> Asked<'a> {
             now: clock.fixed().map(time),
         }
     }
+
+    /// The first parameters of both statements.
+    fn columns(&self) -> [&(dyn ToSql + Sync); 9] {
+        [
+            &self.keys,
+            &self.tokens,
+            &self.schemes,
+            &self.fingerprints,
+            &self.scopes,
+            &self.on_lost,
+            &self.claim_ttls,
+            &self.max_runs,
+            &self.unknown_ttls,
+        ]
+    }
 }
 
 /// Makes the claims of keys that have no row, and reads the rows of the others. What that leaves
@@ -108,32 +119,12 @@ async fn fresh(
     ops: &[Arc<Op>],
 ) -> Result<Answers<Freed<ClaimOutcome>>, RunError> {
     let asked = Asked::new(ops, clock);
-    let Asked { keys, tokens, schemes, fingerprints, scopes, .. } = &asked;
-    let rows = session
-        .query(
-            Name::ClaimFresh,
-            &[
-                keys,
-                tokens,
-                schemes,
-                fingerprints,
-                scopes,
-                &asked.on_lost,
-                &asked.claim_ttls,
-                &asked.max_runs,
-                &asked.unknown_ttls,
-                &asked.body_max,
-                &asked.now,
-            ],
-        )
-        .await?;
-    let mut seen = by_key(&rows)?;
-    let tell = |op: &Arc<Op>| match seen.remove(op.claim.key.as_str()) {
-        None => (Told::Again, None),
-        Some(seen) if seen.wrote => made(op, seen),
-        Some(seen) => (freed(read(op, &seen), &seen), Some(seen)),
-    };
-    Ok(ops.iter().map(tell).collect())
+    let params = [&asked.columns()[..], &[&asked.body_max, &asked.now]].concat();
+    let rows = session.query(Name::ClaimFresh, &params).await?;
+    told_with_rows(&rows, ops, |op, seen| match seen.wrote {
+        true => made(op, seen),
+        false => (freed(read(op, &seen), &seen), Some(seen)),
+    })
 }
 
 /// A claim of a key without a row: what the row is follows from what was asked and the clock.
@@ -152,41 +143,24 @@ async fn acquire(
     ops: &[Arc<Op>],
 ) -> Result<Answers<Freed<ClaimOutcome>>, RunError> {
     let asked = Asked::new(ops, clock);
-    let Asked { keys, tokens, schemes, fingerprints, scopes, .. } = &asked;
     let calm = super::int8(ops.iter().map(|op| op.calm_ms).min().unwrap_or(0));
-    let rows = session
-        .query(
-            Name::ClaimAcquire,
-            &[
-                keys,
-                tokens,
-                schemes,
-                fingerprints,
-                scopes,
-                &asked.on_lost,
-                &asked.claim_ttls,
-                &asked.max_runs,
-                &asked.unknown_ttls,
-                &calm,
-                &asked.body_max,
-                &asked.now,
-            ],
-        )
-        .await?;
-    let mut seen = by_key(&rows)?;
-    let tell = |op: &Arc<Op>| match seen.remove(op.claim.key.as_str()) {
-        None => (Told::Again, None),
-        Some(seen) => (freed(told(op, &seen), &seen), Some(seen)),
-    };
-    Ok(ops.iter().map(tell).collect())
+    let params = [&asked.columns()[..], &[&calm, &asked.body_max, &asked.now]].concat();
+    let rows = session.query(Name::ClaimAcquire, &params).await?;
+    told_with_rows(&rows, ops, |op, seen| (freed(told(op, &seen), &seen), Some(seen)))
 }
 
-fn by_key(rows: &[tokio_postgres::Row]) -> Result<HashMap<&str, Seen>, RunError> {
-    let mut seen = HashMap::with_capacity(rows.len());
-    for row in rows {
-        seen.insert(row.try_get::<_, &str>("key")?, decode(row)?);
-    }
-    Ok(seen)
+/// What each operation is told, with the row for those who follow.
+fn told_with_rows<R>(
+    rows: &[tokio_postgres::Row],
+    ops: &[Arc<Op>],
+    tell: impl Fn(&Op, Seen) -> (Told<R>, Option<Seen>),
+) -> Result<Answers<R>, RunError> {
+    let mut seen = by_key(rows)?;
+    let tell = |op: &Arc<Op>| match seen.remove(op.claim.key.as_str()) {
+        None => (Told::Again, None),
+        Some(seen) => tell(op, seen),
+    };
+    Ok(ops.iter().map(tell).collect())
 }
 
 /// A held claim that became unknown frees whoever waits for it.

@@ -3,7 +3,7 @@
 //! Each batch begins with the small statement, for claims that are still held. What it leaves goes to the
 //! one that knows every transition.
 
-use super::batch::{Answers, Kind, RunError, Told};
+use super::batch::{Answers, Kind, RunError, Told, settle, unsettled};
 use super::freed::Freed;
 use super::row::time;
 use super::session::Session;
@@ -15,6 +15,7 @@ use fencepost_protocol::claims::CompleteReply;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
+use tokio_postgres::Row;
 
 /// The kind.
 pub struct ClaimComplete;
@@ -39,22 +40,10 @@ impl Kind for ClaimComplete {
         clock: &Clock,
         ops: &[Arc<Complete>],
     ) -> Result<Answers<Freed<CompleteReply>>, RunError> {
-        let stored = own(session, clock, ops).await?;
-        let mut answers = Vec::with_capacity(ops.len());
-        let mut left = Vec::new();
-        for op in ops {
-            let waited = stored.get(op.key.as_str()).copied();
-            if waited.is_none() {
-                left.push(op.clone());
-            }
-            let done = |waited| Told::Done(Freed { reply: CompleteReply::Stored, waited });
-            answers.push((waited.map_or(Told::Again, done), None));
-        }
+        let mut answers = own(session, clock, ops).await?;
+        let left = unsettled(ops, &answers);
         if !left.is_empty() {
-            let mut settled = any(session, clock, &left).await?.into_iter();
-            for answer in answers.iter_mut().filter(|(told, _)| matches!(told, Told::Again)) {
-                *answer = settled.next().unwrap_or((Told::Again, None));
-            }
+            settle(&mut answers, any(session, clock, &left).await?);
         }
         Ok(answers)
     }
@@ -85,18 +74,20 @@ impl<'a> Brought<'a> {
     }
 }
 
-/// Stores the answers of claims that their tokens still hold: which they are, and whether callers of
-/// other instances wait for them.
+/// Stores the answers of claims that their tokens still hold; the others are told to ask again.
 async fn own(
     session: &Session,
     clock: &Clock,
     ops: &[Arc<Complete>],
-) -> Result<HashMap<String, bool>, RunError> {
+) -> Result<Answers<Freed<CompleteReply>>, RunError> {
     let Brought { keys, tokens, statuses, headers, bodies, ttls, now } = &Brought::new(ops, clock);
     let rows =
         session.query(Name::ClaimCompleteOwn, &[keys, tokens, statuses, headers, bodies, ttls, now]).await?;
-    let stored = |row: &tokio_postgres::Row| Ok((row.try_get("key")?, row.try_get("waited")?));
-    rows.iter().map(stored).collect()
+    let stored = |row| Ok::<_, RunError>((Row::try_get::<_, &str>(row, "key")?, row.try_get("waited")?));
+    let stored: HashMap<&str, bool> = rows.iter().map(stored).collect::<Result<_, _>>()?;
+    let done = |waited: &bool| Told::Done(Freed { reply: CompleteReply::Stored, waited: *waited });
+    let tell = |op: &Arc<Complete>| (stored.get(op.key.as_str()).map_or(Told::Again, done), None);
+    Ok(ops.iter().map(tell).collect())
 }
 
 /// Stores answers wherever they may be.

@@ -118,7 +118,8 @@ impl Lane {
         let count = self.sources.len();
         let taken =
             (0..count).find_map(|offset| self.sources.get((first.wrapping_add(offset)) % count)?.take())?;
-        // What gathered in one queue is no longer looked after by the worker that now has another's.
+        // There may be more than one batch; and what gathered in one queue is no longer looked after by
+        // the worker that now has another's.
         if self.sources.iter().any(|source| source.waits()) {
             self.wake.one();
         }

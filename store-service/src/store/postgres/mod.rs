@@ -339,6 +339,15 @@ impl Store for Postgres {
     }
 }
 
+/// What a statement says about each key.
+fn by_key(rows: &[tokio_postgres::Row]) -> Result<HashMap<&str, Seen>, RunError> {
+    let mut seen = HashMap::with_capacity(rows.len());
+    for row in rows {
+        seen.insert(row.try_get::<_, &str>("key")?, decode(row)?);
+    }
+    Ok(seen)
+}
+
 /// What each asker is told by the rows of a statement.
 fn told_by<O, R>(
     rows: &[tokio_postgres::Row],
@@ -346,10 +355,7 @@ fn told_by<O, R>(
     key: impl Fn(&O) -> &StoreKey,
     told: impl Fn(&O, &Seen) -> Told<R>,
 ) -> Result<Answers<R>, RunError> {
-    let mut seen = HashMap::with_capacity(rows.len());
-    for row in rows {
-        seen.insert(row.try_get::<_, &str>("key")?, decode(row)?);
-    }
+    let seen = by_key(rows)?;
     let tell = |op: &Arc<O>| match seen.get(key(op).as_str()) {
         None => (Told::Again, None),
         Some(seen) => (told(op, seen), None),
