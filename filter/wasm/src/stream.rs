@@ -129,7 +129,9 @@ impl Stream {
         for (name, value) in request.observed_headers() {
             let _ = abi::set_header(Map::Request, name, value.as_bytes());
         }
-        let head_size = facts::request_size();
+        // Of no use once a body came while headers were held.
+        let body_comes = self.shared.try_borrow().is_ok_and(|plugin| plugin.body_seen_while_held);
+        let head_size = if body_comes { None } else { facts::request_size() };
         let trace = request.header("traceparent").map(<[u8]>::to_vec);
         let admitted = self.shared.try_borrow_mut().map(|mut plugin| {
             let exchange = request.into_exchange(token, plugin.now_ms());
@@ -164,11 +166,16 @@ impl Stream {
         }
     }
 
+    /// What the host says about the end, where it makes a difference.
+    fn evidence(&self) -> Option<Evidence> {
+        self.ask(true, Exchange::wants_evidence).then(evidence)
+    }
+
     /// Tells the exchange, once, that its stream is gone.
     fn leave(&mut self) {
         if let Some(id) = self.exchange {
-            let evidence = self.last_word.take().unwrap_or_else(evidence);
-            self.step(Input::StreamGone(evidence));
+            let evidence = self.last_word.take().or_else(|| self.evidence());
+            self.step(Input::StreamGone(evidence.unwrap_or_default()));
             self.exchange = None;
             if let Ok(mut plugin) = self.shared.try_borrow_mut() {
                 plugin.detach(id);
@@ -270,7 +277,7 @@ impl HttpContext for Stream {
 
     fn on_log(&mut self) {
         if self.exchange.is_some() {
-            self.last_word = Some(evidence());
+            self.last_word = self.evidence();
         }
     }
 }
@@ -281,8 +288,11 @@ impl Drop for Stream {
     }
 }
 
-/// What a held buffer has beyond what was seen; `None` if it can't be read to its end.
+/// What a held buffer has beyond what was seen, which may be nothing; `None` if it can't be read to its end.
 fn new_bytes(kind: Buffer, seen: &mut usize, size: usize) -> Option<Vec<u8>> {
+    if *seen >= size {
+        return Some(Vec::new());
+    }
     let chunk = abi::buffer(kind, *seen, size.saturating_sub(*seen)).unwrap_or_default();
     *seen = seen.saturating_add(chunk.len());
     (*seen >= size).then_some(chunk)

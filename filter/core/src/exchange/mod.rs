@@ -276,6 +276,15 @@ impl Exchange {
         forwarded_at.saturating_add(u64::from(self.policy.max_run_ms)).saturating_add(limits::RUN_GRACE_MS)
     }
 
+    /// Whether the end of the stream would be judged by what the host says of it: only while a request
+    /// runs, or its answer is on its way. Asking the host costs several calls.
+    pub fn wants_evidence(&self) -> bool {
+        matches!(
+            self.state,
+            State::Running { .. } | State::Capturing { .. } | State::Passing { .. } | State::Observing(_)
+        )
+    }
+
     /// Whether this exchange answered by itself: the response on its way is not to be captured.
     pub fn has_replied(&self) -> bool {
         !matches!(self.own_reply, OwnReply::None)

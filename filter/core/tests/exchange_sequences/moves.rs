@@ -96,7 +96,7 @@ impl Move {
             Self::ResponseTrailers => Input::ResponseTrailers,
             Self::ResponseUnreadable => Input::ResponseUnreadable { end: false },
             Self::ResponseUnreadableEnd => Input::ResponseUnreadable { end: true },
-            Self::Gone => Input::StreamGone(evidence("downstream_remote_disconnect")),
+            Self::Gone => Input::StreamGone(client_gone()),
             Self::Later | Self::MuchLater | Self::Full => Input::Tick { body: HeldBody::Coming },
             Self::BodyWithheld => Input::Tick { body: HeldBody::Withheld },
             Self::BodyUnsaid => Input::Tick { body: HeldBody::Unsaid },
@@ -240,6 +240,11 @@ impl Move {
 
 fn evidence(details: &str) -> Evidence {
     Evidence { code_details: Some(details.into()), flags: Some(0), attempts: Some(1), bytes_sent: None }
+}
+
+/// As Envoy says it of a client that left: flag DC.
+fn client_gone() -> Evidence {
+    Evidence { flags: Some(0x4000), ..evidence("downstream_remote_disconnect") }
 }
 
 fn told<T: serde::Serialize>(store: StoreId, reply: T, payload: &[u8]) -> CallReply {

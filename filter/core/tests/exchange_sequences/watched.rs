@@ -1,7 +1,8 @@
 //! An exchange, and the books that the promises are checked against.
 
 use crate::moves::{ANSWERED, Move, STORE, STORED};
-use fencepost_filter_core::exchange::{Call, Claimant, Effect, Exchange, World, limits};
+use fencepost_filter_core::exchange::evidence::Evidence;
+use fencepost_filter_core::exchange::{Call, Claimant, Effect, Exchange, Input, World, limits};
 use fencepost_filter_core::policy::{Execution, Mode, Policy};
 use fencepost_protocol::claims::CompleteRequest;
 use fencepost_protocol::{ClaimToken, ScopeDigest, StoreId, StoreKey, frame, paths};
@@ -15,6 +16,8 @@ const CLAIM_TTL_MS: u64 = 30_000;
 pub struct Watched {
     policy: Rc<Policy>,
     exchange: Exchange,
+    /// Gets the same, less what the host says of an end that the exchange does not ask about.
+    told_less: (Exchange, Option<StoreId>),
     now: u64,
     has_room: bool,
     pin: Option<StoreId>,
@@ -39,7 +42,7 @@ pub struct Watched {
 impl Watched {
     pub fn new(policy: Rc<Policy>) -> Self {
         let headers = [(":method", "POST"), (":path", "/pay")];
-        let claimant = Claimant {
+        let claimant = || Claimant {
             key: StoreKey::new("test", &[1; 16]).unwrap(),
             scope: ScopeDigest::from_bytes([2; 16]),
             token: TOKEN,
@@ -48,7 +51,8 @@ impl Watched {
             withhold: vec![],
         };
         Self {
-            exchange: Exchange::new(Rc::clone(&policy), claimant, 0),
+            exchange: Exchange::new(Rc::clone(&policy), claimant(), 0),
+            told_less: (Exchange::new(Rc::clone(&policy), claimant(), 0), Some(STORE)),
             policy,
             now: 0,
             has_room: true,
@@ -79,9 +83,16 @@ impl Watched {
         let was_over = self.exchange.is_over();
         let was_forwarded = self.forwards > 0 || self.is_observed();
         let input = one.input(&self.duty);
+        let less = match one {
+            Move::Gone if !self.exchange.wants_evidence() => Input::StreamGone(Evidence::default()),
+            _ => one.input(&self.duty),
+        };
         let mut world =
             World { now_ms: self.now, pin: &mut self.pin, store_timeout_ms: 2_000, has_room: self.has_room };
         let effects = self.exchange.step(input, &mut world);
+        world.pin = &mut self.told_less.1;
+        let effects_of_less = self.told_less.0.step(less, &mut world);
+        assert_eq!(effects, effects_of_less, "what the host says of the end was not asked for, and counts");
         let gone_before = self.stream_gone;
         self.stream_gone |= one == Move::Gone;
         self.response_begun |= one.begins_response();
@@ -113,7 +124,9 @@ impl Watched {
 
     /// As the host's timer does after everything else.
     fn renew(&mut self) {
-        let Some(renewal) = self.exchange.take_due_renewal(self.now) else { return };
+        let renewal = self.exchange.take_due_renewal(self.now);
+        assert_eq!(renewal, self.told_less.0.take_due_renewal(self.now));
+        let Some(renewal) = renewal else { return };
         assert_eq!(renewal.token, TOKEN, "a renewal without the token");
         assert!(self.forwards > 0 || self.is_observed(), "renewed before it was forwarded");
         let given_back = matches!(&self.duty[..], paths::RELEASE | paths::UNKNOWN);
