@@ -35,6 +35,9 @@ pub async fn run(summary: &mut Summary, bench: &Bench, effort: Effort) -> Result
         curve("detached", &bench.guarded, Kind::Detached),
     ];
     curves.extend(bench.noop.iter().map(|noop| curve("noop_filter", noop, Kind::Unguarded)));
+    curves.extend(bench.calls.iter().flat_map(|calls| {
+        [curve("floor_replay", calls, Kind::FloorReplay), curve("floor_new_key", calls, Kind::FloorNewKey)]
+    }));
     for (size_name, size) in BODIES {
         for connections in CURVE {
             let condition = format!("{size_name}/{connections}");
@@ -57,7 +60,12 @@ async fn point(
     let mut rates: Vec<Vec<f64>> = curves.iter().map(|_| Vec::new()).collect();
     let mut cpus = rates.clone();
     for round in 0..=effort.rounds {
-        for ((rates, cpus), curve) in rates.iter_mut().zip(&mut cpus).zip(curves) {
+        // Every other round backwards, so that none is always the one that follows another.
+        let mut turns: Vec<_> = rates.iter_mut().zip(&mut cpus).zip(curves).collect();
+        if round % 2 == 1 {
+            turns.reverse();
+        }
+        for ((rates, cpus), curve) in turns {
             let before = bed::cpu_us(curve.envoy.pid)?;
             let load = bench.load(curve.envoy.proxy(), curve.kind, size, connections, effort.slice).await?;
             if round > 0 {

@@ -52,10 +52,12 @@ pub fn configuration() -> Value {
 fn routes(setup: Setup) -> Setup {
     setup
         .route(Route::to("/v1/").cluster(STORE))
+        .route(Route::to("/healthz").cluster(STORE))
         .route(Route::to("/direct").extra("direct_response", json!({"status": 200})))
         .route(Route::guarded("/pay", "inline"))
         .route(Route::guarded("/detached", "detached"))
         .route(Route::to("/open"))
+        .route(Route::to("/floor/"))
 }
 
 /// An Envoy with the filter.
@@ -79,6 +81,14 @@ pub async fn off_by_default(upstream: SocketAddr, store: SocketAddr) -> Result<E
 /// A filter that does nothing in the place of ours.
 pub async fn noop(upstream: SocketAddr, store: SocketAddr, wasm: &Path) -> Result<Envoy> {
     let mut setup = routes(Setup::new(upstream).guarded(json!({}), store)).change(loopback::add);
+    setup.wasm = Some(wasm.to_owned());
+    Envoy::start(&setup).await
+}
+
+/// A filter that calls the store as ours does, and does nothing else.
+pub async fn calls(upstream: SocketAddr, store: SocketAddr, wasm: &Path) -> Result<Envoy> {
+    let configuration = json!({"calls": true});
+    let mut setup = routes(Setup::new(upstream).guarded(configuration, store)).change(loopback::add);
     setup.wasm = Some(wasm.to_owned());
     Envoy::start(&setup).await
 }

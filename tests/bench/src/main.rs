@@ -74,7 +74,7 @@ struct Options {
     /// The fingerprint as a wasm module.
     #[arg(long, default_value = "target/wasm32-wasip1/wasm/fencepost_bench_wasm.wasm")]
     fingerprint_wasm: PathBuf,
-    /// A filter that does nothing, as a wasm module.
+    /// Filters that do less than ours, as a wasm module.
     #[arg(long, default_value = "target/wasm32-wasip1/wasm/fencepost_bench_noop.wasm")]
     noop_wasm: PathBuf,
     /// Rounds of which the median counts.

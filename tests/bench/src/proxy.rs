@@ -48,6 +48,8 @@ pub(crate) struct Bench {
     pub off: Running,
     /// None where its module was not built.
     pub noop: Option<Running>,
+    /// The same module, calling the store; None as well.
+    pub calls: Option<Running>,
     _service: Service,
     keys: Arc<AtomicU64>,
 }
@@ -65,6 +67,12 @@ pub(crate) enum Kind {
     Detached,
     /// A guarded request that was answered before.
     Replay,
+    /// The store's health.
+    Health,
+    /// A filter that calls the store once and answers.
+    FloorReplay,
+    /// A filter that calls the store before and after it forwards.
+    FloorNewKey,
 }
 
 impl Kind {
@@ -74,6 +82,9 @@ impl Kind {
             Self::Direct => "/direct",
             Self::NewKey | Self::Replay => "/pay",
             Self::Detached => "/detached",
+            Self::Health => "/healthz",
+            Self::FloorReplay => "/floor/replay",
+            Self::FloorNewKey => "/floor/new-key",
         }
     }
 }
@@ -91,16 +102,49 @@ pub async fn run(summary: &mut Summary, server: &Postgres, noop: &Path, effort: 
             true => Some(Running::start(envoys::noop(upstream, store, noop)).await?),
             false => None,
         },
+        calls: match noop.is_file() {
+            true => Some(Running::start(envoys::calls(upstream, store, noop)).await?),
+            false => None,
+        },
         keys: Arc::default(),
         _service: service,
     };
     if bench.noop.is_none() {
         summary.skip("envoy/noop", &format!("{} is not there", noop.display()));
     }
+    if let Some(calls) = &bench.calls {
+        floors(summary, &bench, calls.proxy(), effort).await?;
+    }
     for (size_name, size) in BODIES {
         costs(summary, &bench, size_name, size, effort).await?;
     }
     curves::run(summary, &bench, effort).await
+}
+
+/// What the host's part of the calls costs at one connection: a filter that calls the store's health
+/// and reads nothing, less the same hops without a filter.
+async fn floors(summary: &mut Summary, bench: &Bench, calls: SocketAddr, effort: Effort) -> Result<()> {
+    let plain = bench.plain.proxy();
+    let (mut replay, mut new_key) = (Vec::new(), Vec::new());
+    for round in 0..=effort.rounds {
+        let one = async |addr, kind| {
+            anyhow::Ok(bench.load(addr, kind, BODIES[0].1, 1, effort.slice).await?.samples.us(50.0))
+        };
+        let (direct, open) = (one(plain, Kind::Direct).await?, one(plain, Kind::Unguarded).await?);
+        let health = one(plain, Kind::Health).await?;
+        let found = (one(calls, Kind::FloorReplay).await?, one(calls, Kind::FloorNewKey).await?);
+        if round > 0 {
+            replay.push(found.0 - health);
+            new_key.push(found.1 - open - 2.0 * (health - direct));
+        }
+    }
+    for (name, values, with) in [
+        ("envoy/1KiB/floor/replay", &replay, "one store round trip"),
+        ("envoy/1KiB/floor/new_key", &new_key, "its hops without the filter"),
+    ] {
+        summary.add_ratio(name, median(values), "us", with, None, Goal::None);
+    }
+    Ok(())
 }
 
 /// Latencies at one connection, in turns.
@@ -277,7 +321,7 @@ impl Bench {
 async fn one(sender: &mut Client, kind: Kind, size: usize, body: &Bytes, key: &str) -> Result<bool> {
     // An answer that does not wait for the body would end the connection.
     let (method, body) = match kind {
-        Kind::Direct => (Method::GET, Bytes::new()),
+        Kind::Direct | Kind::Health => (Method::GET, Bytes::new()),
         _ => (Method::POST, body.clone()),
     };
     let request = Request::builder()
