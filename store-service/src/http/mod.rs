@@ -35,8 +35,9 @@ use crate::grant::service::Grants;
 use crate::recovery::store::RecoveryStore;
 use crate::service::Service;
 use axum::Router;
+use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use axum::response::Response;
+use axum::middleware::Next;
 use axum::routing::{get, post};
 use fencepost_protocol::grant_claims::paths as grant_claim_paths;
 use fencepost_protocol::grants::paths as grant_paths;
@@ -81,13 +82,19 @@ impl Api {
     /// All routes.
     pub fn router(self) -> Router {
         let store_id = HeaderValue::from_str(&self.service.store().store_id().to_hex()).ok();
-        let named = move |mut response: Response| {
-            let headers = response.headers_mut();
-            headers.insert(HeaderName::from_static(PROTOCOL_HEADER), HeaderValue::from(PROTOCOL_VERSION));
-            if let Some(store_id) = &store_id {
-                headers.insert(HeaderName::from_static(STORE_ID_HEADER), store_id.clone());
+        // One layer for all of it: each that is added boxes every call's future and copies its route.
+        let around = move |path: Option<MatchedPath>, mut request: Request, next: Next| {
+            let store_id = store_id.clone();
+            async move {
+                near::name(&mut request);
+                let mut response = crate::trace::call(path, request, next).await;
+                let headers = response.headers_mut();
+                headers.insert(HeaderName::from_static(PROTOCOL_HEADER), HeaderValue::from(PROTOCOL_VERSION));
+                if let Some(store_id) = store_id {
+                    headers.insert(HeaderName::from_static(STORE_ID_HEADER), store_id);
+                }
+                response
             }
-            std::future::ready(response)
         };
         Router::new()
             .route(paths::CLAIMS, post(claims::claim))
@@ -120,9 +127,7 @@ impl Api {
                 std::future::ready(Problem::new(StatusCode::NOT_FOUND, "not_found", detail))
             })
             .with_state(self)
-            .layer(axum::middleware::from_fn(near::named))
-            .layer(axum::middleware::map_response(named))
-            .layer(axum::middleware::from_fn(crate::trace::call))
+            .layer(axum::middleware::from_fn(around))
     }
 }
 

@@ -14,12 +14,11 @@ use axum::response::{IntoResponse, Response};
 
 /// HTTP/2 names the host in `:authority`, and HTTP/1.1 may in the request's target: from here on it
 /// is in `Host` (RFC 9112 section 3.2.2, RFC 9113 section 8.3.1).
-pub async fn named(mut request: Request, next: Next) -> Response {
+pub fn name(request: &mut Request) {
     let authority = request.uri().authority().map(|authority| HeaderValue::from_str(authority.as_str()));
     if let Some(Ok(host)) = authority {
         request.headers_mut().insert(header::HOST, host);
     }
-    next.run(request).await
 }
 
 /// Lets an operator's call through, unless nobody is asked for a token and it comes from a page of
