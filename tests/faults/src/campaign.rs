@@ -6,6 +6,7 @@ use crate::history::{End, Told};
 use crate::schedule::{Schedule, Step};
 use crate::world::{Plan, World};
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -28,6 +29,10 @@ pub struct Report {
     pub unknown: usize,
     /// Attempts that were refused or broken off.
     pub not_served: usize,
+    /// The same by status and code, the most frequent first.
+    pub refusals: Vec<(String, usize)>,
+    /// How often each kind of fault struck.
+    pub struck: BTreeMap<String, usize>,
 }
 
 /// Runs for so long, faults included, then settles and judges. An error names the seed.
@@ -79,6 +84,11 @@ pub async fn run(seed: u64, lasts: Duration) -> Result<Report> {
         answered: ends(|end| matches!(end, End::Answered(_))),
         unknown: ends(|end| *end == End::Unknown),
         not_served: told().filter(|told| !matches!(told, Told::Answer { .. })).count(),
+        refusals: history.refusals(),
+        struck: steps.iter().flat_map(|step| &step.faults).fold(BTreeMap::new(), |mut struck, fault| {
+            *struck.entry(fault.kind()).or_default() += 1;
+            struck
+        }),
     })
 }
 

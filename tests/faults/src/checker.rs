@@ -22,6 +22,10 @@ pub enum Violation {
     AnsweredWithoutRun(Subject),
     /// Every attempt was refused before it ran, and something ran.
     RanAlthoughRefused(Subject),
+    /// A client was told that its answer is kept, and a later one was told something else.
+    ForgottenMeanwhile(Subject, Told),
+    /// Something ran that nobody asked for.
+    RanUnasked(String, u64),
     /// Nothing is known about it when its bound is over.
     Stuck(Subject),
 }
@@ -38,6 +42,7 @@ pub fn check(history: &History) -> Vec<Violation> {
     }
     let twice = spent.into_iter().filter(|(_, runs)| *runs > 1);
     violations.extend(twice.map(|(grant, runs)| Violation::GrantSpentTwice(grant.to_owned(), runs)));
+    violations.extend(history.strangers.iter().map(|(id, runs)| Violation::RanUnasked(id.clone(), *runs)));
     violations
 }
 
@@ -65,9 +70,28 @@ fn check_one(subject: &Subject, record: &Record, violations: &mut Vec<Violation>
     if promised && !matches!(end, End::Answered(_)) {
         violations.push(Violation::CompletionLost(subject.clone(), end));
     }
+    let kept = |told: &Told| matches!(told, Told::Answer { kept: Kept::Stored | Kept::Replayed, .. });
+    let after = record.told.iter().skip_while(|told| !kept(told));
+    for told in after.filter(|told| denies_an_answer(told)) {
+        violations.push(Violation::ForgottenMeanwhile(subject.clone(), told.clone()));
+    }
     if record.executions > 1 {
         violations.push(Violation::RanTwice(subject.clone(), record.executions));
     }
+}
+
+/// Says that there is no answer, or that nobody knows of one. Of outages and refusals of a proxy
+/// nothing follows.
+fn denies_an_answer(told: &Told) -> bool {
+    const DENIES: [&str; 6] = [
+        "outcome_unknown",
+        "operation_failed",
+        "grant_not_submitted",
+        "grant_not_available",
+        "in_progress",
+        "key_reused",
+    ];
+    matches!(told, Told::Refused { status, code } if *status == 202 || DENIES.contains(&code.as_str()))
 }
 
 fn answer(told: &Told) -> Option<&Vec<u8>> {
@@ -108,7 +132,7 @@ mod tests {
 
     fn history(subject: Subject, told: &[Told], end: Option<End>, executions: u64) -> History {
         let record = Record { told: told.to_vec(), end, executions };
-        History { records: BTreeMap::from([(subject, record)]) }
+        History { records: BTreeMap::from([(subject, record)]), ..History::default() }
     }
 
     fn judged(told: &[Told], end: End, executions: u64) -> Vec<Violation> {
@@ -164,6 +188,34 @@ mod tests {
         let ran = [Violation::RanAlthoughRefused(key("k"))];
         assert_eq!(judged(&[refused("store_unavailable")], End::Unknown, 1), ran);
         assert_eq!(judged(&[refused("store_unavailable"), Told::Nothing], End::Unknown, 1), []);
+    }
+
+    #[test]
+    fn an_answer_that_is_forgotten_for_a_while_is_flagged() {
+        let unknown = refused("outcome_unknown");
+        let forgotten = [Violation::ForgottenMeanwhile(key("k"), unknown.clone())];
+        assert_eq!(judged(&[first("a"), unknown.clone(), replay("a")], answered("a"), 1), forgotten);
+        assert_eq!(judged(&[replay("a"), unknown.clone()], answered("a"), 1), forgotten);
+        // Said before it was known, or by a proxy that knows of nothing.
+        assert_eq!(judged(&[unknown.clone(), replay("a")], answered("a"), 1), []);
+        assert_eq!(judged(&[unstored("a"), unknown, replay("a")], answered("a"), 1), []);
+        assert_eq!(judged(&[first("a"), refused("store_unavailable")], answered("a"), 1), []);
+    }
+
+    #[test]
+    fn a_run_that_nobody_asked_for_is_flagged() {
+        let mut history = history(key("/pay/1"), &[first("a")], Some(answered("a")), 0);
+        history.ran(BTreeMap::from([("/pay/1".to_owned(), 1), ("/pay/2".to_owned(), 3)]));
+        assert_eq!(check(&history), [Violation::RanUnasked("/pay/2".into(), 3)]);
+    }
+
+    #[test]
+    fn refusals_are_counted_by_what_was_told() {
+        let unclear = Told::Unclear { status: 504, code: String::new() };
+        let told = [refused("a"), refused("b"), Told::Nothing, refused("b"), first("x"), unclear];
+        let counted = history(key("k"), &told, None, 1).refusals();
+        let named = [("503 b", 2), ("503 a", 1), ("504", 1), ("no answer", 1)];
+        assert_eq!(counted, named.map(|(name, count)| (name.to_owned(), count)));
     }
 
     #[test]

@@ -59,6 +59,17 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
+    /// What it is, whichever side it strikes and however long it lasts.
+    pub fn kind(self) -> String {
+        let named = |debug: String| debug.split('(').next().unwrap_or_default().to_owned();
+        match self {
+            Self::Link(place, weather) => {
+                format!("Link {} {}", named(format!("{place:?}")), named(format!("{weather:?}")))
+            }
+            other => named(other.to_string()),
+        }
+    }
+
     /// Breaks it.
     pub async fn strike(self, world: &World) -> Result<()> {
         match self {

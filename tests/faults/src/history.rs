@@ -93,6 +93,8 @@ pub struct Record {
 pub struct History {
     /// By subject.
     pub records: BTreeMap<Subject, Record>,
+    /// Runs of what nobody asked for, by path or operation: there must be none.
+    pub strangers: BTreeMap<String, u64>,
 }
 
 impl History {
@@ -106,9 +108,31 @@ impl History {
         self.record(subject).end = Some(end);
     }
 
-    /// Writes down how often a subject ran.
-    pub fn ran(&mut self, subject: &Subject, executions: u64) {
-        self.record(subject).executions = executions;
+    /// Writes down how often each path or operation ran: of the subjects, and of what is no subject.
+    pub fn ran(&mut self, mut runs: BTreeMap<String, u64>) {
+        for (subject, record) in &mut self.records {
+            record.executions = runs.remove(&subject.id).unwrap_or(0);
+        }
+        self.strangers = runs;
+    }
+
+    /// How often each refusal was told, and each end without an answer of the application's: by status
+    /// and code, the most frequent first.
+    pub fn refusals(&self) -> Vec<(String, usize)> {
+        let mut counts = BTreeMap::<String, usize>::new();
+        for told in self.records.values().flat_map(|record| &record.told) {
+            let name = match told {
+                Told::Answer { .. } => continue,
+                Told::Refused { status, code } | Told::Unclear { status, code } => {
+                    format!("{status} {code}").trim_end().to_owned()
+                }
+                Told::Nothing => "no answer".to_owned(),
+            };
+            *counts.entry(name).or_default() += 1;
+        }
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        counts
     }
 
     fn record(&mut self, subject: &Subject) -> &mut Record {

@@ -107,6 +107,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_kind_is_named_without_its_side_and_its_length() {
+        let slow = Fault::Link(Place::Database(1), Weather::Slow(Duration::from_millis(20)));
+        assert_eq!(slow.kind(), "Link Database Slow");
+        assert_eq!(Fault::Link(Place::Standby, Weather::AnswersLost).kind(), "Link Standby AnswersLost");
+        assert_eq!(Fault::ServiceKilled(0).kind(), "ServiceKilled");
+        assert_eq!(Fault::FailedOver.kind(), "FailedOver");
+    }
+
+    #[test]
     fn a_seed_gives_one_schedule_and_every_kind_comes_in_it() {
         let steps = |seed| Schedule::of(seed).take(16).collect::<Vec<_>>();
         assert_eq!(steps(7), steps(7));

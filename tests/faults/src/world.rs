@@ -194,18 +194,14 @@ impl World {
         Ok(())
     }
 
-    /// Writes down how often each subject ran.
+    /// Writes down how often everything ran.
     pub fn count(&self, notebook: &Notebook) {
         let mut runs = BTreeMap::<String, u64>::new();
         for seen in self.upstream.seen().iter().filter(|seen| seen.execution.is_some()) {
             let operation = seen.header("x-fencepost-operation-id");
             *runs.entry(operation.unwrap_or(&seen.path).to_owned()).or_default() += 1;
         }
-        let mut history = notebook.open();
-        let subjects: Vec<_> = history.records.keys().cloned().collect();
-        for subject in subjects {
-            history.ran(&subject, runs.get(&subject.id).copied().unwrap_or(0));
-        }
+        notebook.open().ran(runs);
     }
 }
 
