@@ -95,6 +95,7 @@ codes! {
     PerTryTimeoutShort "per_try_timeout_short" "an attempt is cut before `max_run`",
     StreamIdleTimeoutShort "stream_idle_timeout_short" "a stream is cut while it waits",
     RequestTimeoutShort "request_timeout_short" "the request timeout ends while a request waits",
+    RequestTimeoutMissing "request_timeout_missing" "clients of a listener at the edge may send as slowly as they like",
     StreamDurationShort "stream_duration_short" "a stream is cut before a guarded request can end",
     RequestBufferSmall "request_buffer_small" "the buffer is smaller than the largest request body",
     ResponseBufferSmall "response_buffer_small" "the buffer is smaller than the largest answer",

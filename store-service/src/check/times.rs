@@ -48,6 +48,14 @@ pub(super) fn check(
         let expected = format!("more than {} (wait + store.timeout)", show(held));
         findings.error(place, Code::RequestTimeoutShort, found, expected);
     }
+    // Who is not at the edge is served by proxies, which send at once what they have.
+    let edge = manager.get("use_remote_address");
+    if edge.is_true() && limit(manager.get("request_timeout")).is_none() {
+        let found = "a listener at the edge (use_remote_address), and no request timeout";
+        let expected = "request_timeout, above wait + store.timeout: who sends a body slowly holds its memory \
+                        in the filter, which is bounded for all";
+        findings.warning(edge, Code::RequestTimeoutMissing, found, expected);
+    }
     let own = marked.action().at("max_stream_duration.max_stream_duration");
     let of_chain = manager.at("common_http_protocol_options.max_stream_duration");
     let duration = if own.exists() { own } else { of_chain };

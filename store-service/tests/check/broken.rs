@@ -373,6 +373,12 @@ mistakes! {
         => [(Warning, StreamIdleTimeoutShort, r#""max_run""#)];
     "a short request timeout" in "edge.yaml": ["request_timeout: 30s" => "request_timeout: 7s"]
         => [(Error, RequestTimeoutShort, "request_timeout: 7s")];
+    "no request timeout at the edge" in "edge.yaml": ["request_timeout: 30s" => "# no timeout"]
+        => [(Warning, RequestTimeoutMissing, "use_remote_address: true")];
+    "a request timeout of none at the edge" in "edge.yaml": ["request_timeout: 30s" => "request_timeout: 0s"]
+        => [(Warning, RequestTimeoutMissing, "use_remote_address: true")];
+    "no request timeout behind the edge" in "edge.yaml": ["request_timeout: 30s" => "# no timeout", "use_remote_address: true" => "use_remote_address: false"]
+        => [];
     "short streams" in "edge.yaml": ["common_http_protocol_options: {idle_timeout: 300s}" => "common_http_protocol_options: {max_stream_duration: 30s}"]
         => [(Warning, StreamDurationShort, "max_stream_duration: 30s")];
 
