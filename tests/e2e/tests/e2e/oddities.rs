@@ -418,6 +418,84 @@ async fn clients_that_send_slowly_hold_no_claim_and_keep_nobody_waiting() {
     assert!(stack.send(&pay("slow")).await.unwrap().is_replay());
 }
 
+/// A frame of HTTP/2 (RFC 9113, section 4.1), on the first stream of a client unless it is for the
+/// connection.
+fn h2_frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+    const SETTINGS: u8 = 4;
+    let stream: u32 = if kind == SETTINGS { 0 } else { 1 };
+    let [_, length @ ..] = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// A header block of literals that are not indexed (RFC 7541, sections 5 and 6.2.2).
+fn h2_header_block(headers: &[(&str, &str)]) -> Vec<u8> {
+    let text = |text: &str| {
+        let mut bytes = Vec::new();
+        match text.len().checked_sub(127) {
+            None => bytes.push(text.len() as u8),
+            Some(mut rest) => {
+                bytes.push(127);
+                while rest >= 128 {
+                    bytes.push(rest as u8 | 128);
+                    rest >>= 7;
+                }
+                bytes.push(rest as u8);
+            }
+        }
+        [bytes.as_slice(), text.as_bytes()].concat()
+    };
+    headers.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect()
+}
+
+#[tokio::test]
+async fn clients_that_send_slowly_by_http2_hold_no_claim_either() {
+    const CLIENTS: u64 = 60;
+    const END_HEADERS: u8 = 4;
+    let stack = stack(json!({})).envoy(|setup| {
+        setup.change(|bootstrap| {
+            let manager = connection_manager(bootstrap).unwrap();
+            manager["request_headers_timeout"] = "2s".into();
+            manager["request_timeout"] = "3s".into();
+        })
+    });
+    let stack = stack.start().await.unwrap();
+    let bearer = format!("Bearer {}", token::for_user("alice"));
+    let block = h2_header_block(&[
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/pay"),
+        (":authority", "a"),
+        ("authorization", &bearer),
+        ("idempotency-key", "slow"),
+        ("content-type", "application/json"),
+        ("content-length", "12"),
+    ]);
+    let hello = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &h2_frame(4, 0, &[])].concat();
+    let mut clients = Vec::new();
+    for n in 0..CLIENTS {
+        let mut client = RawConnection::open(stack.proxy()).await.unwrap();
+        client.send(&hello).await.unwrap();
+        if n % 2 == 0 {
+            // The rest of the head would come in another frame.
+            client.send(h2_frame(1, 0, &block[..block.len() - 20])).await.unwrap();
+        } else {
+            client.send(h2_frame(1, END_HEADERS, &block)).await.unwrap();
+            client.send(h2_frame(0, 0, b"{\"amount\":1")).await.unwrap();
+        }
+        clients.push(client);
+    }
+    let active = "http.ingress.downstream_rq_active";
+    stack.envoy.wait_stat(active, |n| n >= CLIENTS / 2).await.unwrap();
+    assert_eq!(stack.envoy.stat("cluster.fencepost_store_waiting.upstream_rq_total").await.unwrap(), 0);
+    assert_eq!(stack.send(&pay("slow")).await.unwrap().status, 201, "the key is free");
+    stack.envoy.wait_stat(active, |n| n == 0).await.unwrap();
+    let in_body = stack.envoy.stat("http.ingress.downstream_rq_timeout").await.unwrap();
+    assert_eq!(in_body, CLIENTS / 2, "those that stopped in the body");
+    assert_eq!(stack.upstream().executions(), 1);
+    assert!(stack.send(&pay("slow").http2()).await.unwrap().is_replay());
+    drop(clients);
+}
+
 #[tokio::test]
 async fn clients_that_do_not_read_their_answer_change_no_outcome_and_are_ended() {
     const CLIENTS: usize = 20;
