@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, Request, StatusCode, header};
 use fencepost_protocol::StoreKey;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use subtle::ConstantTimeEq;
 
@@ -114,10 +115,21 @@ impl Tokens {
         if entries.is_empty() {
             return Err("the list is empty, so nobody could call".into());
         }
+        let mut digests = HashSet::new();
         for entry in &entries {
             match (&entry.token_sha256, &entry.client_san) {
                 (Some(_), None) | (None, Some(_)) => {}
                 _ => return Err("expected each entry with one of token_sha256 and client_san".into()),
+            }
+            if let Some(digest) = &entry.token_sha256 {
+                // What a shell makes of a variable that is not set.
+                if digest[..] == Sha256::digest(b"")[..] {
+                    return Err("token_sha256: found the digest of an empty token".into());
+                }
+                if !digests.insert(digest) {
+                    let twice = "stands twice; expected one entry for each token, with all its roles";
+                    return Err(format!("token_sha256: {} {twice}", hex::encode(digest)));
+                }
             }
             if entry.roles.is_empty() {
                 return Err("an entry without roles".into());
@@ -415,6 +427,12 @@ mod tests {
             "[]".to_owned(),
             "{}".to_owned(),
             format!(r#"[{{"token_sha256": "{sha}", "roles": []}}]"#),
+            // The digest of an empty token, and one token with two entries, of which one would be dead.
+            format!(r#"[{{"token_sha256": "{}", "roles": ["operator"]}}]"#, hex::encode(Sha256::digest(b""))),
+            format!(
+                r#"[{{"token_sha256": "{sha}", "roles": ["operator"], "key_prefixes": ["prod"]}},
+                    {{"token_sha256": "{sha}", "roles": ["operator"]}}]"#
+            ),
             r#"[{"roles": ["operator"]}]"#.to_owned(),
             format!(r#"[{{"token_sha256": "{sha}", "client_san": "dns:a", "roles": ["operator"]}}]"#),
             r#"[{"client_san": "envoy", "roles": ["operator"]}]"#.to_owned(),
