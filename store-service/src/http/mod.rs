@@ -20,6 +20,7 @@ pub(crate) mod holds;
 mod link;
 mod near;
 mod openapi;
+mod opening;
 pub(crate) mod operations;
 mod problem;
 mod recovery;

@@ -3,6 +3,7 @@
 
 use super::Api;
 use super::link::Link;
+use super::opening::Opening;
 use crate::tls::{ListenerTls, Peer};
 use axum::Router;
 use axum::body::Body;
@@ -42,7 +43,8 @@ pub struct ServerOptions {
 /// What one peer, or all of them, may take of the listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How long a TLS handshake and a request's head may take, and a connection be idle before it.
+    /// How long a TLS handshake, a connection's first bytes and a request's head may take, and a
+    /// connection be idle before it.
     pub head_timeout: Duration,
     /// Most connections at once; more wait to be accepted. A proxy needs one for each of its
     /// workers and clusters, so this is far beyond honest use, and below the usual bound on open
@@ -167,6 +169,7 @@ impl Serving {
             .keep_alive_interval(Some(PING_INTERVAL));
         let router = TowerToHyperService::new(self.router.clone());
         let service = service_fn(move |request: Request<Incoming>| router.call(arrived(request, &link)));
+        let stream = Opening::new(stream, self.limits.head_timeout);
         let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "connection ended");

@@ -112,6 +112,29 @@ async fn a_head_that_comes_too_slowly_ends_its_connection_and_no_other() {
     assert_eq!(health(&mut connect(served.addr).await).await, "200");
 }
 
+#[tokio::test]
+async fn a_connection_that_does_not_begin_a_request_loses_its_place() {
+    let limits = Limits { head_timeout: Duration::from_millis(300), connections_max: 3 };
+    let served = limited(limits).await;
+    // All places are taken by peers of whom nobody can tell which version they speak.
+    let mut silent = Vec::new();
+    for begun in [&b""[..], b"P", b"PRI * HTTP/2.0\r\n"] {
+        let mut stream = connect(served.addr).await;
+        stream.write_all(begun).await.unwrap();
+        silent.push(stream);
+    }
+    // Only the service ends them: nothing is closed here.
+    let served_next = async { health(&mut connect(served.addr).await).await };
+    let next = tokio::time::timeout(Duration::from_secs(20), served_next).await;
+    assert_eq!(next.expect("the places are held for ever"), "200");
+    for mut stream in silent {
+        let mut rest = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut rest)).await;
+        ended.expect("held for ever").unwrap();
+        assert!(rest.is_empty(), "{rest:?}");
+    }
+}
+
 /// The service's own patience, 30 s, is waited for.
 #[tokio::test]
 async fn a_body_that_comes_too_slowly_is_told_so() {
