@@ -183,6 +183,16 @@ async fn a_revoked_client_certificate_is_refused_and_so_is_one_that_no_list_cove
     assert!(!is_answered(&files.holder(Some(&good), &[]), &served).await);
 }
 
+#[tokio::test]
+async fn an_expired_client_certificate_is_refused() {
+    let files = Certified::new();
+    let served = files.serve().await;
+    for (year, is_served) in [(2026, false), (4_000, true)] {
+        let issued = files.authority.issue_until(year, vec![uri(ENVOY)]);
+        assert_eq!(is_answered(&files.holder(Some(&issued), &[]), &served).await, is_served, "{year}");
+    }
+}
+
 /// What an operator's command says, and whether it was content.
 async fn operator(url: &str, arguments: &[&str], roots: &Path) -> (bool, String) {
     let mut command = program(&["entries", "list", "--url", url]);

@@ -67,7 +67,16 @@ impl Authority {
     /// # Panics
     /// When it can't be issued.
     pub fn issue(&self, names: Vec<SanType>) -> Issued {
+        self.issue_until(4_000, names)
+    }
+
+    /// The same, good until this year begins.
+    ///
+    /// # Panics
+    /// When it can't be issued.
+    pub fn issue_until(&self, year: i32, names: Vec<SanType>) -> Issued {
         let mut params = CertificateParams::new([]).unwrap();
+        params.not_after = date_time_ymd(year, 1, 1);
         params.distinguished_name.push(DnType::CommonName, "peer");
         params.subject_alt_names = names;
         let serial = self.issued.fetch_add(1, Ordering::SeqCst);
