@@ -3,12 +3,14 @@
 use crate::support::*;
 use fencepost_rig::client::Call;
 use fencepost_rig::debian::PROMTOOL;
-use fencepost_rig::stack::Stack;
+use fencepost_rig::postgres::Postgres;
+use fencepost_rig::stack::{Stack, Store};
 use fencepost_rig::tools::repository;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 fn folder() -> PathBuf {
     repository().join("envoy/dashboards")
@@ -203,4 +205,34 @@ fn service_source() -> String {
         }
     }
     text
+}
+
+#[tokio::test]
+async fn the_sweepers_lag_is_told_while_a_row_stays_and_is_over_when_it_went() {
+    let server = Postgres::shared().await;
+    let url = server.create_database().await;
+    let database = url.rsplit('/').next().unwrap();
+    let builder = stack(json!({"response": {"ttl": "1s"}})).store(Store::Url(url.clone()));
+    let stack = builder.service_arguments(&["--sweep-interval", "1"]).start().await.unwrap();
+    let keep = "CREATE FUNCTION fencepost.keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; \
+                CREATE TRIGGER keep BEFORE DELETE ON fencepost.entries \
+                FOR EACH ROW EXECUTE FUNCTION fencepost.keep()";
+    server.ask(database, keep).await.unwrap();
+    assert_eq!(stack.send(&pay("k1")).await.unwrap().status, 201);
+    let lag_becomes = async |what: &str, is: fn(f64) -> bool| {
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            let text = Call::get("/metrics").send(stack.service.addr()).await.unwrap().text();
+            let line = text.lines().find(|line| line.starts_with("fencepost_sweep_lag_seconds "));
+            let lag = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+            if lag.is_some_and(is) {
+                return;
+            }
+            assert!(Instant::now() < until, "{what}: {line:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    lag_becomes("the row stays", |lag| lag > 2.0).await;
+    server.ask(database, "DROP TRIGGER keep ON fencepost.entries").await.unwrap();
+    lag_becomes("the row went", |lag| lag == 0.0).await;
 }
