@@ -105,8 +105,7 @@ pub fn keep_headers(rules: &HeaderRules, markers: &Markers, headers: &[(Vec<u8>,
     let mut kept = Headers::new();
     for (name, value) in headers {
         let name = name.to_ascii_lowercase();
-        let keep = is_token(&name)
-            && !value.iter().any(|b| matches!(b, 0 | b'\r' | b'\n'))
+        let keep = is_line(&name, value)
             && !is_never_kept(&name)
             && !markers.names().any(|marker| marker.as_bytes() == name)
             && !listed.contains(&name)
@@ -148,13 +147,16 @@ pub fn unkept_marker(
     StoredAnswer { status: problem.status(), headers, body: problem.body(template) }
 }
 
-/// A stored answer as it may be sent: whoever wrote it, framing, headers of one client and the
-/// filter's own markers are not taken from it, and a status without a body has none.
+/// A stored answer as it may be sent: whoever wrote it, framing, headers of one client, what is no
+/// header line and the filter's own markers are not taken from it, and a status without a body has
+/// none.
 pub fn replayable(mut answer: StoredAnswer, markers: &Markers) -> StoredAnswer {
     let forged = [&markers.replayed, &markers.expires];
-    answer.headers.retain(|(name, _)| {
+    answer.headers.retain(|(name, value)| {
         let name = name.to_ascii_lowercase();
-        !is_never_kept(&name) && !forged.iter().any(|marker| marker.as_bytes() == name)
+        is_line(&name, value)
+            && !is_never_kept(&name)
+            && !forged.iter().any(|marker| marker.as_bytes() == name)
     });
     if matches!(answer.status, 204 | 205 | 304) {
         answer.body.clear();
@@ -242,6 +244,11 @@ pub(crate) fn connection_names(headers: &[(Vec<u8>, Vec<u8>)]) -> Vec<Vec<u8>> {
 pub fn is_never_kept(name: &[u8]) -> bool {
     NEVER_KEPT.iter().any(|never| never.as_bytes() == name)
         || NEVER_KEPT_PREFIXES.iter().any(|prefix| name.starts_with(prefix.as_bytes()))
+}
+
+/// Can these be one line of a head? What ends a line would begin another one (RFC 9110, section 5.5).
+fn is_line(name: &[u8], value: &[u8]) -> bool {
+    is_token(name) && !value.iter().any(|b| matches!(b, 0 | b'\r' | b'\n'))
 }
 
 /// A field name of RFC 9110; pseudo headers are none.
@@ -402,6 +409,11 @@ mod tests {
                 ("x-idempotent-replayed", "false"),
                 ("x-idempotent-original-status", "201"),
                 ("x-fencepost-result", "lost"),
+                (":status", "200"),
+                ("x-a: b\r\nset-cookie", "a=b"),
+                ("x-b", "1\r\nset-cookie: a=b"),
+                ("x-c", "1\nset-cookie: a=b"),
+                ("x-d", "\0"),
             ]),
             body: b"HTTP/1.1 200 OK".to_vec(),
         };
