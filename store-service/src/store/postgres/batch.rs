@@ -146,7 +146,10 @@ struct State<K: Kind> {
     pending: VecDeque<Pending<K>>,
     /// Statements under way.
     running: usize,
-    /// When the last of them began.
+    /// Statements so far.
+    begun: u64,
+    /// When the last of them began, while it is under way: when it ends its worker looks for what waits,
+    /// and an older one that still runs has nobody look for it any more.
     began: Option<Instant>,
 }
 
@@ -179,19 +182,26 @@ struct Taken<K: Kind> {
 }
 
 /// A statement that is under way, until it is dropped.
-struct Running<K: Kind>(Arc<Queue<K>>);
+struct Running<K: Kind> {
+    queue: Arc<Queue<K>>,
+    /// Its number.
+    number: u64,
+}
 
 impl<K: Kind> Drop for Running<K> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        let mut state = self.queue.lock();
         state.running = state.running.saturating_sub(1);
+        if state.begun == self.number {
+            state.began = None;
+        }
     }
 }
 
 impl<K: Kind> Queue<K> {
     /// An empty queue for the workers behind `wake`.
     pub fn new(clock: Clock, wake: Arc<Wake>) -> Arc<Self> {
-        let state = State { pending: VecDeque::new(), running: 0, began: None };
+        let state = State { pending: VecDeque::new(), running: 0, begun: 0, began: None };
         Arc::new(Self { state: Mutex::new(state), clock, wake })
     }
 
@@ -287,9 +297,11 @@ impl<K: Kind> Queue<K> {
             return None;
         }
         state.running += 1;
+        state.begun += 1;
         state.began = Some(Instant::now());
+        let number = state.begun;
         drop(state);
-        let running = Running(self.clone());
+        let running = Running { queue: self.clone(), number };
         mains.sort_by(|(a, _), (b, _)| K::key(&a.op).cmp(&K::key(&b.op)));
         Some(Box::new(Taken { batch: Batch { queue: self.clone(), mains }, running }))
     }
@@ -516,6 +528,36 @@ pub(super) mod tests {
         queue.lock().began = Instant::now().checked_sub(PATIENCE);
         let _second = ask(&queue, 2).await;
         assert!(queue.take().is_some());
+    }
+
+    #[tokio::test]
+    async fn what_gathers_behind_the_last_statement_does_not_wait_for_an_older_one() {
+        let queue = queue();
+        let _first = ask(&queue, 1).await;
+        let _older = queue.take().unwrap();
+        queue.lock().began = Instant::now().checked_sub(PATIENCE);
+        let _second = ask(&queue, 2).await;
+        let last = queue.take().unwrap();
+        begins_now(&queue);
+        let _third = ask(&queue, 3).await;
+        assert!(queue.take().is_none(), "gathers");
+        // Its worker comes back. The older one has called for help already, and does not call again.
+        drop(last);
+        assert!(queue.take().is_some(), "left to nobody");
+    }
+
+    #[tokio::test]
+    async fn an_older_statement_that_ends_leaves_gathering_to_the_last_one() {
+        let queue = queue();
+        let _first = ask(&queue, 1).await;
+        let older = queue.take().unwrap();
+        queue.lock().began = Instant::now().checked_sub(PATIENCE);
+        let _second = ask(&queue, 2).await;
+        let _last = queue.take().unwrap();
+        begins_now(&queue);
+        let _third = ask(&queue, 3).await;
+        drop(older);
+        assert!(queue.take().is_none(), "the last one looks for it");
     }
 
     #[tokio::test]
