@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
 use fencepost_protocol::Fence;
-use fencepost_protocol::answer::{decode_headers, split_payload};
+use fencepost_protocol::answer::split_payload;
 use fencepost_protocol::claims::{
     CLAIM_TTL_MS, ClaimReply, ClaimRequest, CompleteRequest, PARK_MS_MAX, RENEW_MAX, ReleaseRequest,
     RenewReply, RenewRequest, TTL_MS_MAX, UnknownRequest,
@@ -60,7 +60,7 @@ pub async fn complete(State(api): State<Api>, request: Request) -> Answered {
         };
         let (header_block, answer_body) =
             split_payload(&payload, request.headers_len as usize).map_err(bad)?;
-        decode_headers(header_block).map_err(bad)?;
+        framed::header_block(header_block)?;
         let complete = Complete {
             headers: payload.slice_ref(header_block),
             body: payload.slice_ref(answer_body),

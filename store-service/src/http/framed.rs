@@ -4,9 +4,10 @@ use super::{Api, Problem, Role};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use fencepost_protocol::answer::decode_headers;
 use fencepost_protocol::claims::Reply;
 use fencepost_protocol::frame::{self, HEAD_LEN_MAX, PAYLOAD_LEN_MAX};
 use fencepost_protocol::{FRAME_MEDIA_TYPE, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN};
@@ -61,6 +62,22 @@ pub fn head<T: DeserializeOwned>(body: &Bytes) -> Result<(T, Bytes), Problem> {
         Problem::bad_request("frame", format!("frame head: not the JSON of this call: {place}"))
     })?;
     Ok((request, body.slice_ref(payload)))
+}
+
+/// Checks the headers of an answer that is to be kept: a replay sends them as they are, and what ends
+/// a line would begin another one (RFC 9110, sections 5.1 and 5.5). Filters keep no such header.
+pub fn header_block(block: &[u8]) -> Result<(), Problem> {
+    let refused = |detail: String| Problem::bad_request("header_block", detail);
+    let headers = decode_headers(block).map_err(|error| refused(error.to_string()))?;
+    for (number, (name, value)) in headers.iter().enumerate() {
+        if HeaderName::from_bytes(name).is_err() {
+            return Err(refused(format!("the name of header {number} is no token")));
+        }
+        if value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n')) {
+            return Err(refused(format!("the value of header {number} has the end of a line, or NUL")));
+        }
+    }
+    Ok(())
 }
 
 /// Messages of the version before and the version after ours are understood.

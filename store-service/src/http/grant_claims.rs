@@ -4,7 +4,7 @@
 //! whoever gets one executes nothing. Asking again never admits: the grant is spent by one statement,
 //! and every later call is told what the operation has become.
 
-use super::framed::{self, ANSWER_MAX, HEAD_ONLY_MAX, body, head, in_range, version};
+use super::framed::{self, ANSWER_MAX, HEAD_ONLY_MAX, body, head, header_block, in_range, version};
 use super::grants::{
     Answered, Refused, grants, not_applied, operation, operation_id, reply, timed, within_reach,
 };
@@ -13,7 +13,6 @@ use crate::grant::service::{Finish, Refusal};
 use crate::grant::store::{Admitted, Because, OperationAnswer, OwnerOutcome};
 use axum::extract::{Path, Request, State};
 use bytes::Bytes;
-use fencepost_protocol::answer::decode_headers;
 use fencepost_protocol::grant_claims::{
     AnswerHead, FinishRequest, GrantClaimReply, GrantClaimRequest, GrantRefusal,
 };
@@ -114,7 +113,7 @@ fn answer(head: Option<AnswerHead>, payload: &Bytes) -> Result<Option<OperationA
         Problem::bad_request("header_block", error.to_string())
     };
     let (block, body) = head.split(payload).map_err(bad)?;
-    decode_headers(block).map_err(bad)?;
+    header_block(block)?;
     Ok(Some(OperationAnswer {
         status: head.status,
         headers: payload.slice_ref(block),

@@ -3,6 +3,7 @@
 use crate::bed::*;
 use crate::served::*;
 use bytes::Bytes;
+use fencepost_protocol::answer::encode_headers;
 use fencepost_protocol::claims::{RenewRequest, Renewal};
 use fencepost_protocol::{encode, paths};
 use fencepost_store::entry::Claim;
@@ -123,6 +124,19 @@ async fn answers_whose_lengths_do_not_add_up_are_refused() {
     let mut shifted = good.clone();
     (shifted.headers_len, shifted.body_len) = (good.headers_len + 1, good.body_len - 1);
     assert_eq!(post(&shifted, &payload).await.code(), code(400, "header_block"));
+    for (name, value) in [
+        (b"x-a".as_slice(), b"1\r\nset-cookie: a=b".as_slice()),
+        (b"x-a", b"1\nset-cookie: a=b"),
+        (b"x-a", b"\0"),
+        (b"x-a: b\r\nset-cookie", b"a=b"),
+        (b":status", b"200"),
+        (b"", b"1"),
+    ] {
+        let block = encode_headers(&[(b"x-b".to_vec(), b"2".to_vec()), (name.to_vec(), value.to_vec())]);
+        let mut split = good.clone();
+        split.headers_len = block.len().try_into().unwrap();
+        assert_eq!(post(&split, &[&block, payload[1]]).await.code(), code(400, "header_block"), "{name:?}");
+    }
     let mut huge = good.clone();
     (huge.headers_len, huge.body_len) = (u32::MAX, u32::MAX);
     assert_eq!(post(&huge, &payload).await.code(), code(400, "payload_length"));

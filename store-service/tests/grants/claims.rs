@@ -2,7 +2,7 @@
 
 use crate::http::{Served, serve, status_call, told};
 use crate::support::*;
-use fencepost_protocol::answer::StoredAnswer;
+use fencepost_protocol::answer::{StoredAnswer, encode_headers};
 use fencepost_protocol::claims::Reply;
 use fencepost_protocol::frame::PAYLOAD_LEN_MAX;
 use fencepost_protocol::grant_claims::{
@@ -326,6 +326,10 @@ mod bodies {
         let block_len = AnswerHead { headers_len: head.headers_len - 1, body_len: head.body_len + 1, ..head };
         let with = |outcome, head| encode(&finish(outcome, head), &[&block, &answer.body]).unwrap();
         let huge = AnswerHead { headers_len: u32::MAX, body_len: u32::MAX, ..head };
+        let two_lines = encode_headers(&[(b"x-a".to_vec(), b"1\r\nset-cookie: a=b".to_vec())]);
+        let split = AnswerHead { headers_len: two_lines.len().try_into().unwrap(), ..head };
+        let split = finish(FinishOutcome::Succeeded, Some(split));
+        let split = encode(&split, &[&two_lines, &answer.body]).unwrap();
         let long = FinishRequest { reference: Some("r".repeat(256)), ..finish(FinishOutcome::Failed, None) };
         for (body, code) in [
             (whole[..whole.len() - 1].to_vec(), "payload_length"),
@@ -334,6 +338,7 @@ mod bodies {
             (with(FinishOutcome::Succeeded, Some(huge)), "payload_length"),
             (with(FinishOutcome::Succeeded, Some(status)), "out_of_range"),
             (with(FinishOutcome::Succeeded, Some(block_len)), "header_block"),
+            (split, "header_block"),
             (with(FinishOutcome::Unknown, Some(head)), "malformed"),
             (encode(&long, &[]).unwrap(), "malformed"),
             (text(&json!({"owner_version": 1, "outcome": "admitted"})), "frame"),
