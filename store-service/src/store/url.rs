@@ -1,5 +1,8 @@
 //! The store's address as a user writes it.
 
+use clap::builder::{TypedValueParser, ValueParserFactory};
+use clap::error::ErrorKind;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -111,9 +114,42 @@ impl std::fmt::Debug for StoreUrl {
     }
 }
 
+/// Reads an address on the command line or in the environment. The errors of clap's own parsers
+/// repeat the whole value, and an address with a slip in its scheme may hold a password.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreUrlParser;
+
+impl TypedValueParser for StoreUrlParser {
+    type Value = StoreUrl;
+
+    fn parse_ref(
+        &self,
+        cmd: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<StoreUrl, clap::Error> {
+        let what = arg.map_or_else(|| "a store address".to_owned(), |arg| format!("'{arg}'"));
+        let refuse = |why: String| {
+            clap::Error::raw(ErrorKind::ValueValidation, format!("invalid value for {what}: {why}\n"))
+                .with_cmd(cmd)
+        };
+        let text = value.to_str().ok_or_else(|| refuse("found bytes that are not UTF-8".to_owned()))?;
+        text.parse().map_err(|error: StoreUrlError| refuse(error.to_string()))
+    }
+}
+
+impl ValueParserFactory for StoreUrl {
+    type Parser = StoreUrlParser;
+
+    fn value_parser() -> Self::Parser {
+        StoreUrlParser
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
 
     #[test]
     fn addresses_are_told_apart() {
@@ -129,5 +165,19 @@ mod tests {
     fn a_password_is_never_shown() {
         let url: StoreUrl = "postgres://me:secret@host/db".parse().unwrap();
         assert!(!format!("{url} {url:?}").contains("secret"));
+    }
+
+    #[test]
+    fn an_address_that_is_refused_shows_no_password() {
+        for option in ["--store", "--admission-store", "--listen-store"] {
+            for address in
+                ["postgress://me:secret@host/db", "Postgres://me:secret@host/db", "me:secret@host/db"]
+            {
+                let words = ["fencepost-store", "serve", option, address];
+                let told = crate::cli::Cli::try_parse_from(words).err().unwrap().to_string();
+                assert!(told.contains(option) && told.contains("expected sqlite:PATH"), "{told}");
+                assert!(!told.contains("secret"), "{told}");
+            }
+        }
     }
 }
