@@ -53,10 +53,14 @@ impl Traces {
     /// To a collector: `endpoint` is the whole URL, usually `http://HOST:4318/v1/traces`. With TLS it
     /// is `https`, and the collector is verified.
     pub fn to(endpoint: &str, tls: Option<ClientTls>) -> Result<Self, TracesError> {
-        let wrong = || TracesError(format!("found {endpoint:?}"));
+        // It may hold a password, so it is not repeated.
+        let wrong = || TracesError("found something else".to_owned());
         let url: hyper::Uri = endpoint.parse().map_err(|_| wrong())?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let authority = url.authority().filter(|_| url.scheme_str() == Some(scheme)).ok_or_else(wrong)?;
+        if authority.as_str().contains('@') {
+            return Err(TracesError("found a user in it".to_owned()));
+        }
         let dial = Dial::new(authority.as_str(), tls).map_err(TracesError)?;
         let exporter = SpanExporter::builder()
             .with_http()
@@ -203,5 +207,23 @@ impl Extractor for Headers<'_> {
 
     fn keys(&self) -> Vec<&str> {
         self.0.keys().map(axum::http::HeaderName::as_str).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_that_is_refused_is_not_repeated() {
+        for endpoint in [
+            "http://me:secret@host/v1/traces",
+            "ftp://me:secret@host/",
+            "me:secret@host",
+            "http://me:secret@ho st/",
+        ] {
+            let told = Traces::to(endpoint, None).err().unwrap().to_string();
+            assert!(!told.contains("secret"), "{told}");
+        }
     }
 }
