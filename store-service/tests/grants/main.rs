@@ -10,6 +10,7 @@ mod claims;
 mod console;
 mod console_login;
 mod cutting;
+mod described;
 mod desk;
 mod erasing;
 mod holds;
